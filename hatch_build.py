@@ -1,0 +1,59 @@
+"""Build hook: `compat/*.toml` become one JSON file in the wheel, `preflight/compat.json`.
+
+The tables are edited as TOML; at every start of a job they are read as JSON, which is several
+times faster and needs no TOML parser on old Pythons.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+import tempfile
+from typing import Any, Dict
+
+from hatchling.builders.hooks.plugin.interface import BuildHookInterface
+
+if sys.version_info >= (3, 11):
+    import tomllib
+else:
+    import tomli as tomllib
+
+
+class CompatHook(BuildHookInterface):
+    """Adds the compiled tables to a wheel; an editable install reads `compat/` itself."""
+
+    def initialize(self, version: str, build_data: Dict[str, Any]) -> None:
+        """Write the JSON and have it included. Raises ValueError naming a bad table."""
+        if version == "editable":
+            return
+        self.scratch = tempfile.mkdtemp(prefix="preflight-compat-")
+        compiled = os.path.join(self.scratch, "compat.json")
+        with open(compiled, "w", encoding="utf-8") as stream:
+            stream.write(compile_tables(os.path.join(self.root, "compat")))
+        build_data["force_include"][compiled] = "preflight/compat.json"
+
+    def finalize(self, version: str, build_data: Dict[str, Any], artifact_path: str) -> None:
+        """Remove the scratch directory."""
+        shutil.rmtree(getattr(self, "scratch", ""), ignore_errors=True)
+
+
+def compile_tables(directory: str) -> str:
+    """The JSON of {file stem: table}; dates become ISO text. An empty directory is an error."""
+    tables = {}
+    for name in sorted(os.listdir(directory)):
+        stem, extension = os.path.splitext(name)
+        if extension == ".toml":
+            tables[stem] = _table(os.path.join(directory, name))
+    if not tables:
+        raise ValueError(f"no tables in {directory}: a wheel without them could judge nothing")
+    return json.dumps(tables, default=str, ensure_ascii=False, separators=(",", ":"))
+
+
+def _table(path: str) -> Dict[str, Any]:
+    with open(path, "rb") as stream:
+        try:
+            return tomllib.load(stream)
+        except tomllib.TOMLDecodeError as error:
+            raise ValueError(f"{path}: {error}") from None

@@ -1,0 +1,1 @@
+"""What the binaries themselves say: ELF files and the loader's search. Nothing is loaded or run."""

@@ -1,0 +1,38 @@
+"""The whole way: look, assume, judge. What every judging command of the live machine runs."""
+
+from __future__ import annotations
+
+import time
+from typing import Sequence
+
+from . import assume, inspect, matrix, verdict
+from .roots import Root
+from .settings import Settings
+
+
+def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -> verdict.Report:
+    """The report on `settings.root`; `command` is what would be started there.
+
+    Raises assume.BadAssumption; everything else that goes wrong while looking is an unknown fact.
+    """
+    started = time.monotonic()
+    table = matrix.load()
+    seen = inspect.look(
+        inspect.Look(
+            root=Root(settings.root),
+            env=settings.env,
+            env_source=settings.env_source,
+            python=settings.python,
+            command=command,
+            timeout=timeout or settings.timeout,
+        )
+    )
+    snapshot = assume.apply(seen.snapshot, settings.assume, table)
+    looked = time.monotonic()
+    today = time.strftime("%Y-%m-%d")
+    report = verdict.judge(snapshot, table, settings.policy, today)
+    ended = time.monotonic()
+    times = dict(seen.milliseconds)
+    times["judge"] = round((ended - looked) * 1000, 1)
+    times["total"] = round((ended - started) * 1000, 1)
+    return verdict.with_times(report, times)

@@ -1,0 +1,310 @@
+"""Arguments to calls. Nothing heavy is imported until a command needs it."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence
+
+from . import __version__
+
+if TYPE_CHECKING:
+    from .settings import Settings
+    from .snapshot import Snapshot
+    from .verdict import Report
+
+COMMANDS = ("check", "exec", "diagnose", "snapshot", "rules")
+USAGE = 2
+DOCUMENT_LIMIT = 64 << 20
+
+DESCRIPTION = """\
+Will this image's stack run on this driver and this GPU, as this job? Checks before training
+starts, without importing torch or initialising CUDA.
+
+  preflight [check]            look at this container, judge, report
+  preflight exec -- CMD…       check, then become CMD
+  preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
+  preflight snapshot           the facts alone, as JSON
+  preflight rules [NAME]       what the rules mean
+"""
+EPILOG = """\
+Each option has a PREFLIGHT_ variable (PREFLIGHT_TIMEOUT, PREFLIGHT_ASSUME_DRIVER, …): a flag wins
+over the variable, the variable over the policy file (preflight.toml, /etc/preflight.toml, or
+[tool.preflight] of pyproject.toml).
+Exit codes: 0 nothing failed; 2 wrong usage or unreadable input; 70 preflight broke (fail-closed
+only); 75 failed, another node or a retry may cure it; 78 failed for good; with exec otherwise the
+command's own, 126 or 127 when it cannot be run.
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """One line on wrong usage, and exit code 2."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(USAGE, f"preflight: {message} (see preflight --help)\n")
+
+
+def main(argv: Sequence[str]) -> int:
+    """Run one command line and return its exit code; `exec` returns only when not started."""
+    words = list(argv)
+    name = words[0] if words[:1] and words[0] in COMMANDS else "check"
+    rest = words[1:] if words[:1] == [name] else words
+    if name == "check" and rest and not rest[0].startswith("-"):
+        return _usage(f"{rest[0]!r} is no command: {', '.join(COMMANDS)}")
+    from .assume import BadAssumption
+    from .policy import BadPolicy
+    from .settings import BadUsage
+
+    try:
+        return int(_RUN[name](rest))
+    except (BadUsage, BadPolicy, BadAssumption) as error:
+        return _usage(str(error))
+
+
+def _usage(problem: str) -> int:
+    _say("preflight: " + problem)
+    return USAGE
+
+
+def _say(line: str) -> None:
+    text = "".join(char if char.isprintable() else " " for char in line)
+    try:
+        os.write(2, (text + "\n").encode("utf-8", "backslashreplace"))
+    except OSError:  # nobody listens
+        pass
+
+
+# -- options --------------------------------------------------------------------------------
+
+
+def _parser(command: str, usage: str) -> _Parser:
+    parser = _Parser(
+        prog="preflight",
+        usage=usage,
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    parser.add_argument("--version", action="version", version=f"preflight {__version__}")
+    if command == "rules":
+        return parser
+    add = parser.add_argument
+    add("--format", metavar="text|json", help="of what is printed")
+    add("--output", action="append", metavar="[FORMAT=]FILE",
+        help="FILE instead of standard output; FORMAT=FILE beside it")  # fmt: skip
+    add("--policy", metavar="FILE", help="severities, waivers and defaults of a team")
+    add("--fail-on", metavar="fail|warn|unknown", help="what makes the exit code non-zero")
+    add("--explain", action="store_true", help="seen, needed, why, fix and source of each finding")
+    add("-v", "--verbose", action="store_true", help="every rule's answer")
+    add("-q", "--quiet", action="store_true", help="the verdict alone")
+    if command == "diagnose":
+        add("--assume", action="append", metavar="FACT=VALUE", help=argparse.SUPPRESS)
+        parser.set_defaults(timeout=None, root=None, python=None, env_file=None)
+        return parser
+    add("--assume", action="append", metavar="FACT=VALUE",
+        help="a fact that cannot be seen here: driver=535.104.05, gpu=A100 (8 x A100, sm_80, "
+        "none), cuda=12.2, compat=13.0, platform=NAME")  # fmt: skip
+    add("--timeout", metavar="S", help="of the whole check (30)")
+    add("--root", metavar="DIR", help="an unpacked image instead of this machine")
+    add("--python", metavar="PATH", help="the job's interpreter or environment")
+    add("--env-file", metavar="FILE", help="the job's environment (NAME=VALUE lines) instead of ours")
+    return parser
+
+
+# -- commands -------------------------------------------------------------------------------
+
+
+def _check(words: List[str]) -> int:
+    parser = _parser("check", "preflight [check] [options]")
+    args = parser.parse_args(words)
+    from . import check, settings
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    return _report(check.check(asked), asked, args)
+
+
+def _diagnose(words: List[str]) -> int:
+    parser = _parser("diagnose", "preflight diagnose [options] FILE|-")
+    parser.add_argument("file", metavar="FILE", help="JSON: described environment or snapshot")
+    args = parser.parse_args(words)
+    import time
+
+    from . import assume, matrix, settings, verdict
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    table = matrix.load()
+    snapshot = assume.apply(_document(args.file), args.assume or [], table)
+    report = verdict.judge(snapshot, table, asked.policy, time.strftime("%Y-%m-%d"))
+    return _report(report, asked, args)
+
+
+def _document(path: str) -> "Snapshot":
+    import json
+
+    from . import snapshot, snapshot_json
+    from .intake import described
+    from .settings import BadUsage
+
+    try:
+        stream = sys.stdin.buffer if path == "-" else open(path, "rb")
+        with stream:
+            data = stream.read(DOCUMENT_LIMIT + 1)
+        if len(data) > DOCUMENT_LIMIT:
+            raise ValueError(f"larger than {DOCUMENT_LIMIT >> 20} MiB")
+        document = json.loads(data.decode("utf-8-sig"))
+        if isinstance(document, dict) and document.get("schema") == snapshot.SCHEMA:
+            return snapshot_json.from_json(document)
+        return described.read(document)
+    except OSError as error:
+        raise BadUsage(f"{path}: {error.strerror}") from None
+    except RecursionError:
+        raise BadUsage(f"{path}: nested too deeply") from None
+    except ValueError as error:
+        raise BadUsage(f"{path}: {error}") from None
+
+
+def _snapshot(words: List[str]) -> int:
+    args = _parser("snapshot", "preflight snapshot [options]").parse_args(words)
+    from . import check, settings, snapshot_json
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    text = _json(snapshot_json.to_json(check.check(asked).snapshot))
+    for output in asked.outputs:
+        _write(output.path, text)
+    return 0 if asked.outputs else _print(text)
+
+
+def _exec(words: List[str]) -> int:
+    usage = "preflight exec [options] [--mode enforce|warn|off] [--fail-closed] -- CMD…"
+    parser = _parser("exec", usage)
+    parser.add_argument("--mode", metavar="enforce|warn|off", help="of what a FAIL does (enforce)")
+    parser.add_argument("--fail-closed", action="store_true",
+                        help="preflight's own fault stops the job")  # fmt: skip
+    options, command = words, []
+    if "--" in words:
+        at = words.index("--")
+        options, command = words[:at], words[at + 1 :]
+    args = parser.parse_args(options)
+    if not command:
+        return _usage("exec: no command after -- (preflight exec [options] -- CMD…)")
+    from . import execute
+
+    return execute.run(args, command)
+
+
+def _rules(words: List[str]) -> int:
+    parser = _parser("rules", "preflight rules [NAME]")
+    parser.add_argument("name", nargs="?", metavar="NAME")
+    args = parser.parse_args(words)
+    from .rules import registry
+
+    if args.name is None:
+        rows = [f"{r.name:<34} {r.severity:<5} {r.meaning}" for r in registry.RULES]
+        return _print("\n".join(rows) + "\n")
+    rule = registry.rule(args.name)
+    if rule is None:
+        near = [r.name for r in registry.RULES if args.name in r.name]
+        hint = f"; did you mean {', '.join(near)}?" if near else " (see preflight rules)"
+        return _usage(f"rules: no rule is called {args.name!r}{hint}")
+    return _print(f"{rule.name} ({rule.severity})\n\n{rule.documentation}\n")
+
+
+_RUN: Dict[str, Callable[[List[str]], int]] = {
+    "check": _check,
+    "exec": _exec,
+    "diagnose": _diagnose,
+    "snapshot": _snapshot,
+    "rules": _rules,
+}
+
+
+# -- printing -------------------------------------------------------------------------------
+
+
+def _report(report: "Report", asked: "Settings", args: argparse.Namespace) -> int:
+    from . import verdict
+
+    plain = False
+    for output in asked.outputs:
+        _write(output.path, _render(report, output.format, args, colour=False))
+    plain = any("=" not in one for one in (args.output or []))
+    if not plain:
+        _print(_render(report, asked.format, args, colour=_colour()))
+    return verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
+
+
+def _render(report: "Report", fmt: str, args: argparse.Namespace, colour: bool) -> str:
+    if fmt == "json":
+        from .reports import json_report
+
+        return _json(json_report.to_json(report))
+    from .reports import text
+
+    style = text.Style(colour, _width())
+    if args.quiet:
+        return text.verdict_line(report, style) + "\n"
+    shown = text.render(report, style, args.explain)
+    return shown + text.answers(report, style) if args.verbose else shown
+
+
+def _json(document: object) -> str:
+    import json
+
+    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+
+
+def _colour() -> bool:
+    try:
+        terminal = os.isatty(1)
+    except OSError:
+        terminal = False
+    return terminal and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
+def _width() -> int:
+    import shutil
+
+    return min(120, shutil.get_terminal_size((96, 24)).columns)
+
+
+def _print(text: str) -> int:
+    encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
+    try:
+        data = text.encode(encoding, "replace")
+        while data:
+            data = data[os.write(1, data) :]
+    except OSError:  # the reader went away
+        pass
+    return 0
+
+
+def _writable(asked: "Settings") -> None:
+    """Say that a report cannot be written before the work, not after it."""
+    from .settings import BadUsage
+
+    for output in asked.outputs:
+        if output.path == "-":
+            continue
+        try:
+            with open(output.path, "ab"):
+                pass
+        except OSError as error:
+            raise BadUsage(f"--output {output.path}: {error.strerror}") from None
+
+
+def _write(path: str, text: str) -> None:
+    from .settings import BadUsage
+
+    if path == "-":
+        _print(text)
+        return
+    try:
+        with open(path, "wb") as stream:
+            stream.write(text.encode("utf-8", "backslashreplace"))
+    except OSError as error:
+        raise BadUsage(f"--output {path}: {error.strerror}") from None

@@ -1,0 +1,183 @@
+"""Runs the probes over a root, each in a child with its deadline, into one snapshot."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import fields, replace
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
+
+from . import isolate, snapshot_json
+from . import snapshot as s
+from .probes import driver, frameworks, python_env, system, toolkit
+from .roots import Root
+
+#: What a directory cannot show, and how to say it instead.
+NOT_LIVE = "a directory shows no live driver; say --assume driver=VERSION and --assume gpu=NAME"
+#: PATH of a directory whose environment is not given: Docker's default, and conda's usual place.
+DEFAULT_PATH = "/opt/conda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+
+
+class Look(NamedTuple):
+    """What to look at: the root, the job's environment, and what is known of its command."""
+
+    root: Root
+    env: Mapping[str, str]
+    env_source: str = "environment"
+    python: str = ""
+    command: Sequence[str] = ()
+    timeout: float = 30.0
+
+
+class Seen(NamedTuple):
+    """The snapshot, and how long each probe took."""
+
+    snapshot: s.Snapshot
+    milliseconds: Dict[str, float]
+
+
+class Probe(NamedTuple):
+    """A probe: its call, its own deadline in seconds, and what is unknown when it fails."""
+
+    call: Callable[[Look], s.Snapshot]
+    seconds: float
+    lost: Callable[[s.Fact[Any]], s.Snapshot]
+    live_only: bool = False
+
+
+def look(what: Look) -> Seen:
+    """All facts of one look; never raises, never waits past `what.timeout`."""
+    started = time.monotonic()
+    deadline = started + what.timeout
+    env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
+    what = what._replace(env=env)
+    wanted = {name: one for name, one in PROBES.items() if what.root.live or not one.live_only}
+    answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
+    parts = [_part(wanted[name], answers[name]) for name in wanted]
+    seen = combine(_inline(what), *parts)
+    times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
+    times["probes"] = round((time.monotonic() - started) * 1000, 1)
+    return Seen(_conclude(seen, what.root), times)
+
+
+def _task(probe: Probe, what: Look) -> isolate.Task:
+    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), probe.seconds)
+
+
+def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:
+    if answer.problem:
+        return probe.lost(s.unknown(answer.problem))
+    try:
+        return snapshot_json.from_json(answer.value)
+    except snapshot_json.BadSnapshot as error:
+        return probe.lost(s.unknown(f"the probe's answer cannot be read: {error}"))
+
+
+def _inline(what: Look) -> s.Snapshot:
+    """What needs no child: variables and a few small files of the system."""
+    return s.Snapshot(
+        origin="live" if what.root.live else "directory",
+        root=what.root.path,
+        env=system.environment(what.env, what.env_source),
+        image=system.image_variables(what.env, what.env_source),
+    )
+
+
+# -- the probes -----------------------------------------------------------------------------
+
+
+def _system(what: Look) -> s.Snapshot:
+    return s.Snapshot(os=system.read(what.root, what.env))
+
+
+def _kernel(what: Look) -> s.Snapshot:
+    return driver.kernel_files(what.root)
+
+
+def _libcuda_files(what: Look) -> s.Snapshot:
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    return driver.libcuda_files(what.root, what.env, arch)
+
+
+def _toolkit(what: Look) -> s.Snapshot:
+    return s.Snapshot(toolkit=toolkit.read_toolkit(what.root, what.env))
+
+
+def _python(what: Look) -> s.Snapshot:
+    found = python_env.find_interpreter(what.root, what.env, what.python, what.command)
+    if not found.known:
+        python = s.PythonEnv(executable=found)
+        return s.Snapshot(python=python, frameworks=replace(found, value=None))
+    python = python_env.read_environment(what.root, found.get(""), what.env)
+    if not python.executable.known:
+        python = replace(python, executable=found)
+    arch = system.read(what.root, what.env).arch.get("")
+    seen = frameworks.read_frameworks(what.root, python, what.env, arch)
+    return s.Snapshot(python=python, frameworks=s.known(tuple(seen), ", ".join(python.path.get(()))))
+
+
+def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
+    return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
+
+
+PROBES: Dict[str, Probe] = {
+    "kernel": Probe(
+        _kernel, 5, _lost_driver("version", "device_nodes", "uvm_device"), live_only=True
+    ),
+    "nvml": Probe(
+        lambda _what: driver.nvml(),
+        15,
+        lambda why: s.Snapshot(driver=s.Driver(nvml=why), gpus=why),
+        live_only=True,
+    ),
+    "libcuda": Probe(lambda _what: driver.libcuda(), 10, _lost_driver("cuda"), live_only=True),
+    "libcuda-files": Probe(_libcuda_files, 5, _lost_driver("libcuda_path")),
+    "python": Probe(
+        _python,
+        15,
+        lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
+    ),
+    "toolkit": Probe(
+        _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
+    ),
+    "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
+}
+
+
+# -- putting the parts together ---------------------------------------------------------------
+
+
+def combine(first: s.Snapshot, *others: s.Snapshot) -> s.Snapshot:
+    """One snapshot of several parts: an earlier part is believed first, disagreement is kept."""
+    for other in others:
+        first = _merge_record(first, other)
+    return first
+
+
+def _merge_record(first: Any, second: Any) -> Any:
+    changed: Dict[str, Any] = {}
+    for one in fields(first):
+        mine, other = getattr(first, one.name), getattr(second, one.name)
+        if "section" in one.metadata:
+            changed[one.name] = _merge_record(mine, other)
+        elif "kind" in one.metadata:
+            lists = one.metadata["kind"] in (s.RECORDS, s.RECORD)
+            changed[one.name] = mine if lists and mine.known else s.merge(mine, other)
+    return replace(first, **changed)
+
+
+def _conclude(seen: s.Snapshot, root: Root) -> s.Snapshot:
+    if not root.live:
+        lost: s.Fact[Any] = s.unknown(NOT_LIVE)
+        blind = replace(seen.driver, version=lost, cuda=lost, visible=lost, libcuda=lost)
+        return replace(seen, driver=_image_libcuda(seen, blind), gpus=lost)
+    concluded = driver.conclude(seen)
+    seen = replace(seen, driver=concluded, compats=driver.resolve_compats(seen))
+    if concluded.visible.value is False:
+        seen = replace(seen, gpus=s.known((), concluded.visible.source))
+    return seen
+
+
+def _image_libcuda(seen: s.Snapshot, blind: s.Driver) -> s.Driver:
+    """In an image only a stub or compat libcuda says something: the driver's own comes later."""
+    kind = driver.conclude(seen).libcuda
+    return replace(blind, libcuda=kind) if kind.value in ("stub", "compat") else blind

@@ -1,0 +1,1 @@
+"""Texts and documents that people hand in, as snapshots."""

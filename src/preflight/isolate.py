@@ -1,0 +1,189 @@
+"""Running something that may hang, crash or lie, in a forked child with a deadline.
+
+The driver's libraries are loaded only in such children, and every probe runs in one, so that
+nothing waits past the deadline and no crash reaches the job. What a child answers is JSON.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import select
+import signal
+import time
+from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+
+#: More than this from one child is garbage.
+ANSWER_LIMIT = 64 << 20
+
+#: Children that have not been reaped yet; whoever ends the process early kills these.
+children: Set[int] = set()
+
+
+class Task(NamedTuple):
+    """A call to make in a child: returns something JSON can hold, within `seconds`."""
+
+    call: Callable[[], Any]
+    seconds: float
+
+
+class Answer(NamedTuple):
+    """What a child answered, or in `problem` why it did not; `milliseconds` it took."""
+
+    value: Any
+    problem: str
+    milliseconds: float
+
+
+class _Child:
+    def __init__(self, pid: int, pipe: int, started: float, deadline: float) -> None:
+        self.pid = pid
+        self.pipe = pipe
+        self.started = started
+        self.deadline = deadline
+        self.data: List[bytes] = []
+        self.size = 0
+
+
+def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str, Answer]:
+    """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`)."""
+    answers: Dict[str, Answer] = {}
+    running: Dict[str, _Child] = {}
+    for name, task in tasks.items():
+        try:
+            running[name] = _start(task, deadline)
+        except OSError as error:
+            answers[name] = Answer(None, f"no child process could be started: {error.strerror}", 0)
+    while running:
+        _wait(running)
+        now = time.monotonic()
+        for name in [one for one, child in running.items() if _finished(child, now)]:
+            answers[name] = _answer(running.pop(name), now)
+    return answers
+
+
+def kill_children() -> None:
+    """End every running child at once (on the way out of the process)."""
+    for pid in list(children):
+        _kill(pid)
+
+
+def _start(task: Task, deadline: Optional[float]) -> _Child:
+    started = time.monotonic()
+    limit = started + task.seconds
+    limit = limit if deadline is None else min(limit, deadline)
+    read, write = os.pipe()
+    try:
+        pid = os.fork()
+    except OSError:
+        os.close(read)
+        os.close(write)
+        raise
+    if pid == 0:
+        _child(task.call, write)
+    os.close(write)
+    children.add(pid)
+    return _Child(pid, read, started, limit)
+
+
+def _child(call: Callable[[], Any], write: int) -> None:
+    """The child's whole life; never returns."""
+    code = 1
+    try:
+        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+            signal.signal(number, signal.SIG_DFL)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        _silence(write)
+        try:
+            answer = {"value": call()}
+        except BaseException as error:  # noqa: B036 - whatever it is, it is the answer
+            answer = {"problem": f"{type(error).__name__}: {error}"}
+        data = json.dumps(answer).encode()
+        while data:
+            data = data[os.write(write, data) :]
+        code = 0
+    finally:
+        os._exit(code)
+
+
+def _silence(keep: int) -> None:
+    """Driver libraries print; nothing of that may reach the job's streams."""
+    null = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        if stream != keep:
+            os.dup2(null, stream)
+
+
+def _wait(running: Mapping[str, _Child]) -> None:
+    pipes = {child.pipe: child for child in running.values()}
+    left = min(child.deadline for child in running.values()) - time.monotonic()
+    poll = select.poll()  # not select(): descriptors may be above 1023
+    for pipe in pipes:
+        poll.register(pipe, select.POLLIN | select.POLLHUP)
+    for pipe, _event in poll.poll(max(0.0, left) * 1000 + 1):
+        child = pipes[pipe]
+        chunk = os.read(pipe, 1 << 16)
+        child.size += len(chunk)
+        if chunk and child.size <= ANSWER_LIMIT:
+            child.data.append(chunk)
+        else:
+            os.close(pipe)
+            child.pipe = -1
+
+
+def _finished(child: _Child, now: float) -> bool:
+    return child.pipe < 0 or now >= child.deadline
+
+
+def _answer(child: _Child, now: float) -> Answer:
+    spent = (now - child.started) * 1000
+    if child.pipe >= 0:
+        os.close(child.pipe)
+        _kill(child.pid)
+        return Answer(None, f"no answer within {now - child.started:.1f} s", spent)
+    if child.size > ANSWER_LIMIT:
+        _kill(child.pid)
+        return Answer(None, "answered too much", spent)
+    status = _reap(child.pid, child.deadline)
+    if status is None:
+        _kill(child.pid)
+        return Answer(None, "did not end after its answer", spent)
+    if os.WIFSIGNALED(status):
+        return Answer(None, f"crashed ({_signal_name(os.WTERMSIG(status))})", spent)
+    try:
+        document = json.loads(b"".join(child.data).decode())
+    except ValueError:
+        return Answer(None, f"ended with status {os.WEXITSTATUS(status)} and no answer", spent)
+    return Answer(document.get("value"), document.get("problem", ""), spent)
+
+
+def _reap(pid: int, deadline: float) -> Optional[int]:
+    """The child's wait status; None when it does not end by `deadline`."""
+    while True:
+        try:
+            done, status = os.waitpid(pid, os.WNOHANG)
+        except ChildProcessError:
+            children.discard(pid)
+            return 0
+        if done:
+            children.discard(pid)
+            return status
+        if time.monotonic() >= deadline:
+            return None
+        time.sleep(0.0005)
+
+
+def _kill(pid: int) -> None:
+    """Kill and reap; a child stuck in the kernel cannot be reaped and is left behind."""
+    try:
+        os.kill(pid, signal.SIGKILL)
+    except ProcessLookupError:
+        pass
+    _reap(pid, time.monotonic() + 0.05)
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return signal.Signals(number).name
+    except ValueError:
+        return f"signal {number}"

@@ -1,0 +1,402 @@
+"""The questions one asks of `compat/`, the sourced driver / CUDA / GPU / framework tables.
+
+Every answer carries the keys of the sources it rests on; :meth:`Matrix.references` turns keys
+into titles and addresses. Nothing here looks at the machine.
+
+The rules encoded (NVIDIA CUDA Compatibility guide, and the tables' own sources):
+
+* backward: a libcuda runs every CUDA up to its own version;
+* minor-version: within one CUDA major from 11 on, a newer toolkit runs on a driver at or above
+  the major's floor, without compiling PTX newer than the driver's own PTX ISA;
+* forward: a compat libcuda brings its own, newer CUDA to an older kernel driver;
+* machine code runs on its own major and an equal or higher minor; ``a`` targets only on their
+  own capability, ``f`` targets on their family; PTX compiles for any equal or newer capability.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+Numbers = Tuple[int, ...]
+Row = Mapping[str, Any]
+
+NATIVE, MINOR, FORWARD, NO, UNDECIDED = (
+    "native", "minor-version", "forward-compat", "no", "unknown",
+)  # fmt: skip
+
+#: From this CUDA major on there is minor-version compatibility.
+FIRST_MINOR_COMPATIBLE = 11
+
+
+class Way(NamedTuple):
+    """In which way a libcuda runs a CUDA: `kind`, the libcuda's own CUDA, and its sources.
+
+    `oldest_driver` is the oldest driver that runs this CUDA without a compat library.
+    """
+
+    kind: str
+    ceiling: str
+    oldest_driver: str
+    sources: Tuple[str, ...]
+
+    @property
+    def runs(self) -> bool:
+        return self.kind in (NATIVE, MINOR, FORWARD)
+
+
+class Kernels(NamedTuple):
+    """What serves a GPU: `kind` is "sass", "ptx", "none" or "unknown"; `by` the target used."""
+
+    kind: str
+    by: str
+
+
+def numbers(version: str) -> Numbers:
+    """The leading dotted numbers of a version: "535.104.05" gives (535, 104, 5), "x" gives ()."""
+    found: List[int] = []
+    for part in version.strip().split("."):
+        digits = ""
+        for char in part:
+            if not char.isdigit():
+                break
+            digits += char
+        if not digits:
+            break
+        found.append(int(digits[:9]))
+        if len(digits) != len(part):
+            break
+    return tuple(found)
+
+
+def cuda_numbers(version: str) -> Optional[Tuple[int, int]]:
+    """(major, minor) of a CUDA version: "12.4.131" gives (12, 4), "12" gives (12, 0)."""
+    found = numbers(version)
+    if not found:
+        return None
+    return found[0], found[1] if len(found) > 1 else 0
+
+
+class Matrix:
+    """The tables of `compat/`, as read by :func:`load`."""
+
+    def __init__(self, tables: Mapping[str, Any]) -> None:
+        self._tables = tables
+        self._branches: List[Row] = sorted(
+            tables["drivers"]["branch"], key=lambda row: int(row["branch"])
+        )
+        self._toolkits: Dict[Tuple[int, int], Row] = {}
+        for row in tables["toolkits"]["toolkit"]:
+            key = cuda_numbers(row["cuda"])
+            if key:
+                self._toolkits[key] = row
+        self._gpus: Optional[Dict[str, Row]] = None
+
+    @property
+    def date(self) -> str:
+        """The day the newest of its sources was read (ISO date)."""
+        return max(str(row["read"]) for row in self._tables["sources"]["source"].values())
+
+    def references(self, keys: Iterable[str]) -> List[Tuple[str, str]]:
+        """(title, address) of each source key; the address may be empty."""
+        sources = self._tables["sources"]["source"]
+        unique = list(dict.fromkeys(keys))
+        return [(sources[key]["title"], sources[key].get("url", "")) for key in unique]
+
+    # -- drivers and CUDA -----------------------------------------------------------------
+
+    def branch(self, driver: str) -> Optional[Row]:
+        """The row of the branch that a driver version belongs to.
+
+        For a version between two known branches the older one's row; for one newer than the
+        matrix knows, the newest row (see :meth:`newer_than_known`); None when unparsable or older.
+        """
+        found = numbers(driver)
+        best: Optional[Row] = None
+        for row in self._branches:
+            if found and int(row["branch"]) <= found[0]:
+                best = row
+        return best
+
+    def newer_than_known(self, driver: str) -> bool:
+        """Whether a driver's branch is newer than every branch in the matrix."""
+        found = numbers(driver)
+        return bool(found) and found[0] > int(self._branches[-1]["branch"])
+
+    def newest_cuda(self, driver: str) -> Optional[str]:
+        """The highest CUDA that a driver's own libcuda offers ("12.2" for 535.*)."""
+        row = self.branch(driver)
+        return str(row["cuda"]) if row else None
+
+    def branch_for_cuda(self, cuda: str) -> Optional[Row]:
+        """The oldest branch whose own libcuda offers at least this CUDA."""
+        need = cuda_numbers(cuda)
+        for row in self._branches:
+            offered = cuda_numbers(row["cuda"])
+            if need and offered and offered >= need:
+                return row
+        return None
+
+    def toolkit(self, cuda: str) -> Optional[Row]:
+        """The row of a CUDA toolkit by major.minor."""
+        key = cuda_numbers(cuda)
+        return self._toolkits.get(key) if key else None
+
+    def oldest_driver(self, cuda: str) -> Optional[str]:
+        """The oldest Linux driver that runs this CUDA at all without a compat library.
+
+        From CUDA 11 on, a minor release the matrix does not know has its major's floor.
+        """
+        row = self.toolkit(cuda) or self._floor_row(cuda)
+        return str(row["minimum"]) if row else None
+
+    def _floor_row(self, cuda: str) -> Optional[Row]:
+        need = cuda_numbers(cuda)
+        if not need or need[0] < FIRST_MINOR_COMPATIBLE:
+            return None
+        known = [key for key in self._toolkits if key[0] == need[0]]
+        return self._toolkits[max(known)] if known else None
+
+    def way(
+        self,
+        cuda: str,
+        *,
+        driver: Optional[str] = None,
+        ceiling: Optional[str] = None,
+        compat: bool = False,
+    ) -> Way:
+        """In which way a libcuda runs `cuda`.
+
+        `driver` is the kernel driver, `ceiling` the CUDA of the libcuda that would be loaded
+        (from the driver's branch when not given), `compat` whether that is a compat libcuda.
+        """
+        need = cuda_numbers(cuda)
+        own = self.newest_cuda(driver) if driver else None
+        top = ceiling or own
+        offered = cuda_numbers(top) if top else None
+        oldest = self.oldest_driver(cuda) or ""
+        sources = self._way_sources(cuda, driver)
+        if not need or not offered or not top:
+            return Way(UNDECIDED, top or "", oldest, sources)
+        native = cuda_numbers(own) if own else None
+        lifted = compat or (native is not None and offered > native)
+        if offered >= need:
+            kind = FORWARD if lifted and native is not None and native < need else NATIVE
+            return Way(kind, top, oldest, sources)
+        if not oldest:
+            return Way(UNDECIDED, top, oldest, sources)
+        if need[0] == offered[0] and need[0] >= FIRST_MINOR_COMPATIBLE:
+            return Way(self._minor(offered, oldest, None if lifted else driver), top, oldest, sources)
+        if ceiling is None and driver and self.newer_than_known(driver):
+            return Way(UNDECIDED, top, oldest, sources)
+        return Way(NO, top, oldest, sources)
+
+    def _minor(self, offered: Tuple[int, int], oldest: str, driver: Optional[str]) -> str:
+        """Minor-version compatibility needs the major's floor, not only its CUDA number."""
+        if driver and numbers(driver):
+            return MINOR if numbers(driver) >= numbers(oldest) else NO
+        first = self._toolkits.get((offered[0], 0))
+        floor_is_higher = first is not None and numbers(oldest) > numbers(str(first["minimum"]))
+        return UNDECIDED if floor_is_higher and offered[1] == 0 else MINOR
+
+    def _way_sources(self, cuda: str, driver: Optional[str]) -> Tuple[str, ...]:
+        keys: List[str] = []
+        toolkit = self.toolkit(cuda) or self._floor_row(cuda)
+        for row in (toolkit, self.branch(driver) if driver else None):
+            keys.extend(row["source"] if row else [])
+        return tuple(keys)
+
+    def ptx_isa(self, cuda: str) -> Optional[Numbers]:
+        """The PTX ISA of a CUDA; for one newer than the matrix knows, at least the newest known."""
+        row = self.toolkit(cuda)
+        if row is None:
+            need = cuda_numbers(cuda)
+            older = [key for key in self._toolkits if need and key <= need]
+            row = self._toolkits[max(older)] if older else None
+        return numbers(str(row["ptx"])) if row and "ptx" in row else None
+
+    def compiles_ptx(self, ptx_of: str, ceiling: str) -> Optional[bool]:
+        """Whether a libcuda of CUDA `ceiling` can compile PTX made by CUDA `ptx_of`."""
+        need, offered = cuda_numbers(ptx_of), cuda_numbers(ceiling)
+        if not need or not offered:
+            return None
+        if offered >= need:
+            return True
+        made, known = self.ptx_isa(ptx_of), self.ptx_isa(ceiling)
+        return made <= known if made and known else None
+
+    # -- GPUs -----------------------------------------------------------------------------
+
+    def gpu(self, name: str) -> Optional[Row]:
+        """The row of a GPU product by any of its names ("Tesla V100-SXM2-32GB")."""
+        if self._gpus is None:
+            self._gpus = {}
+            for row in self._tables["gpus"]["gpu"]:
+                for one in [row["name"], *row.get("names", [])]:
+                    self._gpus.setdefault(_plain(one), row)
+        plain = _plain(name)
+        return self._gpus.get(plain) or self._gpus.get(plain.replace(" laptop gpu", ""))
+
+    def find_gpu(self, text: str) -> Optional[Row]:
+        """The row of a product by name or part of it ("A100", "rtx 4090").
+
+        A part that fits products of different compute capability names none of them.
+        """
+        row = self.gpu(text)
+        if row is not None:
+            return row
+        words = set(_plain(text).replace("-", " ").split())
+        fits = [
+            one
+            for one in self._tables["gpus"]["gpu"]
+            for name in [one["name"], *one.get("names", [])]
+            if words and words <= set(_plain(name).replace("-", " ").split())
+        ]
+        return fits[0] if len({one["capability"] for one in fits}) == 1 else None
+
+    def capability(self, name: str) -> Optional[str]:
+        """The compute capability of a GPU product by name ("8.0"), None when not in the table."""
+        row = self.gpu(name)
+        return str(row["capability"]) if row else None
+
+    def forward_eligible(self, name: str) -> str:
+        """Whether forward compatibility supports a GPU product: "yes", "no", "some", "unknown"."""
+        row = self.gpu(name)
+        if row and "forward" in row:
+            return str(row["forward"])
+        words = _plain(name).split()
+        return "no" if "geforce" in words or "titan" in words else "unknown"
+
+    def class_sources(self, eligible: str) -> Tuple[str, ...]:
+        """Sources of what forward compatibility says about GPU classes."""
+        keys: List[str] = []
+        for row in self._tables["forward"].get("class", []):
+            if row.get("eligible") == eligible:
+                keys.extend(row["source"])
+        return tuple(keys)
+
+    def architecture(self, capability: str) -> Optional[Row]:
+        """The row of the architecture with a compute capability ("7.0" gives Volta)."""
+        for row in self._tables["architectures"]["architecture"]:
+            if capability in row["capabilities"]:
+                return row  # type: ignore[no-any-return]
+        return None
+
+    def kernels(self, capability: str, targets: Sequence[str]) -> Kernels:
+        """Which of the build's `targets` ("sm_80", "sm_90a", "compute_90") serves a GPU, and how."""
+        architecture = self.architecture(capability)
+        jetson = bool(architecture and architecture.get("jetson"))
+        code = [one for one in targets if one.startswith("sm_") and _serves(one, capability)]
+        exact = "sm_" + capability.replace(".", "")
+        if jetson and code and exact not in [one.rstrip("af") for one in code]:
+            return Kernels("unknown", code[-1])
+        if code:
+            return Kernels("sass", exact if exact in code else code[-1])
+        ptx = [one for one in targets if one.startswith("compute_") and _serves(one, capability)]
+        return Kernels("ptx", ptx[-1]) if ptx else Kernels("none", "")
+
+    def libraries_know(self, cuda: str, capability: str) -> Optional[bool]:
+        """Whether CUDA's own libraries of this toolkit can hold code for a GPU."""
+        row = self.toolkit(cuda)
+        if not row or "max_capability" not in row:
+            return None
+        low, high = numbers(str(row["min_capability"])), numbers(str(row["max_capability"]))
+        return low <= numbers(capability) <= high
+
+    # -- forward compatibility --------------------------------------------------------------
+
+    def compat_base(self, cuda: str, driver: str) -> Tuple[str, Tuple[str, ...]]:
+        """("yes" | "no" | "unlisted", sources): may cuda-compat of `cuda` sit on this driver?"""
+        major = (numbers(driver) or (0,))[0]
+        for row in self._tables["forward"]["package"]:
+            if cuda_numbers(row["cuda"]) != cuda_numbers(cuda):
+                continue
+            sources = tuple(row["source"])
+            for column in ("documented", "listed", "noted", "newer"):
+                if major in row.get(column, []):
+                    return "yes", sources
+            return ("no" if major in row.get("excluded", []) else "unlisted"), sources
+        return "unlisted", ()
+
+    # -- torch ----------------------------------------------------------------------------
+
+    def torch_builds(self, version: str = "", platform: str = "") -> List[Row]:
+        """The public torch builds, by exact release ("2.8.0") and platform ("x86_64")."""
+        return [
+            row
+            for row in self._tables["torch"]["build"]
+            if (not version or version in row["versions"])
+            and (not platform or row["platform"] == platform)
+        ]
+
+    def torch_build(self, version: str, variant: str, platform: str) -> Optional[Row]:
+        """The build of a release and variant ("cu128") on a platform."""
+        for row in self.torch_builds(version, platform):
+            if row["variant"] == variant:
+                return row
+        return None
+
+
+def targets(row: Row, unsure: bool = False) -> Tuple[str, ...]:
+    """The targets of a torch build row: ("sm_75", ..., "compute_120")."""
+    code, ptx = list(row.get("sm", [])), list(row.get("ptx", []))
+    if unsure:
+        code += row.get("sm_unsure", [])
+        ptx += row.get("ptx_unsure", [])
+    code.sort(key=numbers)
+    return tuple(
+        ["sm_" + one.replace(".", "") for one in code]
+        + ["compute_" + one.replace(".", "") for one in ptx]
+    )
+
+
+def _serves(target: str, capability: str) -> bool:
+    text = target.split("_", 1)[1]
+    suffix = text[-1] if text and text[-1] in "af" else ""
+    digits = text[: len(text) - len(suffix)]
+    have = numbers(capability)
+    if not digits.isdigit() or len(digits) < 2 or len(have) < 2:
+        return False
+    made = (int(digits[:-1]), int(digits[-1]))
+    if suffix == "a":
+        return have[:2] == made
+    if suffix == "f" or target.startswith("sm_"):
+        return have[0] == made[0] and have[1] >= made[1]
+    return have[:2] >= made
+
+
+def _plain(name: str) -> str:
+    words = name.lower().replace("(r)", "").replace("(tm)", "").split()
+    return " ".join(words[1:] if words[:1] == ["nvidia"] else words)
+
+
+_loaded: Optional[Matrix] = None
+
+
+def load() -> Matrix:
+    """The matrix shipped with this package (compiled in a wheel, `compat/` in a checkout)."""
+    global _loaded
+    if _loaded is None:
+        here = os.path.dirname(os.path.abspath(__file__))
+        compiled = os.path.join(here, "compat.json")
+        if os.path.exists(compiled):
+            with open(compiled, encoding="utf-8") as stream:
+                _loaded = Matrix(json.load(stream))
+        else:
+            _loaded = Matrix(read_tables(os.path.join(here, "..", "..", "compat")))
+    return _loaded
+
+
+def read_tables(directory: str) -> Dict[str, Any]:
+    """{file stem: table} of the TOML files in a directory."""
+    try:
+        import tomllib as toml
+    except ImportError:
+        import tomli as toml  # type: ignore[no-redef]
+    tables: Dict[str, Any] = {}
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".toml"):
+            with open(os.path.join(directory, name), "rb") as stream:
+                tables[name[:-5]] = toml.load(stream)
+    return tables

@@ -1,0 +1,178 @@
+"""What a team decides: `preflight.toml`, or `[tool.preflight]` of a pyproject.toml.
+
+    fail-on = "fail"            # fail, warn or unknown: what makes the exit code non-zero
+    mode = "enforce"            # of exec: enforce, warn or off
+    fail-closed = false         # of exec: whether preflight's own fault stops the job
+    timeout = 30                # seconds, of the whole check
+    retry-exit-code = 75        # what a failure that another node may cure exits with
+    assume = ["gpu=NVIDIA A100-SXM4-80GB"]
+
+    [severity]
+    "driver/too-old-for-ptx" = "warn"      # fail, warn, info or off
+
+    [[waiver]]
+    rule = "gpu/no-kernels-for-architecture"
+    reason = "the P100 queue is being retired"
+    until = "2027-03-31"
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Dict, Mapping, Optional, Tuple
+
+from .rules.registry import FAIL, INFO, OFF, WARN, rule
+
+SEVERITIES = (FAIL, WARN, INFO, OFF)
+FAIL_ON = ("fail", "warn", "unknown")
+MODES = ("enforce", "warn", "off")
+RESERVED_CODES = (137, 143, 245, 255)  # platforms read these as something else
+
+
+class BadPolicy(ValueError):
+    """A policy that cannot be used: the message names the file and the place."""
+
+
+@dataclass(frozen=True)
+class Waiver:
+    """A rule that does not count for now: why, and up to which day (ISO date)."""
+
+    rule: str
+    reason: str
+    until: str
+
+
+@dataclass(frozen=True)
+class Policy:
+    """A policy; unset choices are None so that flags and variables can come before them."""
+
+    severity: Mapping[str, str] = field(default_factory=dict)
+    waivers: Tuple[Waiver, ...] = ()
+    fail_on: Optional[str] = None
+    mode: Optional[str] = None
+    fail_closed: Optional[bool] = None
+    timeout: Optional[float] = None
+    retry_exit_code: int = 75
+    assume: Tuple[str, ...] = ()
+
+
+def read(path: str) -> Policy:
+    """The policy in a TOML file; raises :class:`BadPolicy` naming the file and the place."""
+    try:
+        import tomllib as toml
+    except ImportError:
+        import tomli as toml  # type: ignore[no-redef]
+    try:
+        with open(path, "rb") as stream:
+            document = toml.load(stream)
+    except OSError as error:
+        raise BadPolicy(f"{path}: {error.strerror or error}") from None
+    except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise BadPolicy(f"{path}: {error}") from None
+    if path.endswith("pyproject.toml"):
+        document = document.get("tool", {}).get("preflight", {})
+    try:
+        return parse(document)
+    except BadPolicy as error:
+        raise BadPolicy(f"{path}: {error}") from None
+
+
+def parse(document: Mapping[str, Any]) -> Policy:
+    """The policy of a parsed document; raises :class:`BadPolicy` naming the place."""
+    known = {
+        "fail-on", "mode", "fail-closed", "timeout", "retry-exit-code", "assume", "severity",
+        "waiver",
+    }  # fmt: skip
+    for key in document:
+        if key not in known:
+            raise BadPolicy(f"{key}: unknown key (known: {', '.join(sorted(known))})")
+    return Policy(
+        severity=_severities(document.get("severity", {})),
+        waivers=_waivers(document.get("waiver", [])),
+        fail_on=_choice(document, "fail-on", FAIL_ON),
+        mode=_choice(document, "mode", MODES),
+        fail_closed=_flag(document, "fail-closed"),
+        timeout=_timeout(document),
+        retry_exit_code=_exit_code(document),
+        assume=_texts(document, "assume"),
+    )
+
+
+def _severities(table: Any) -> Dict[str, str]:
+    if not isinstance(table, dict):
+        raise BadPolicy("severity: expected a table")
+    for name, value in table.items():
+        _known_rule(name, "severity")
+        if value not in SEVERITIES:
+            raise BadPolicy(f"severity.{name}: {value!r} is none of {', '.join(SEVERITIES)}")
+    return dict(table)
+
+
+def _waivers(rows: Any) -> Tuple[Waiver, ...]:
+    if not isinstance(rows, list):
+        raise BadPolicy("waiver: expected [[waiver]] tables")
+    found = []
+    for number, row in enumerate(rows):
+        place = f"waiver[{number}]"
+        if not isinstance(row, dict) or set(row) != {"rule", "reason", "until"}:
+            raise BadPolicy(f"{place}: needs exactly rule, reason and until")
+        values = {key: str(value) for key, value in row.items()}
+        _known_rule(values["rule"], place)
+        if not values["reason"].strip():
+            raise BadPolicy(f"{place}.reason: is empty")
+        _date(values["until"], place)
+        found.append(Waiver(**values))
+    return tuple(found)
+
+
+def _date(text: str, place: str) -> None:
+    from datetime import date
+
+    try:
+        date(*(int(part) for part in text.split("-")))
+    except (ValueError, TypeError):
+        raise BadPolicy(f"{place}.until: {text!r} is no date (YYYY-MM-DD)") from None
+
+
+def _known_rule(name: str, place: str) -> None:
+    if rule(name) is None:
+        raise BadPolicy(f"{place}: no rule is called {name!r} (see `preflight rules`)")
+
+
+def _choice(document: Mapping[str, Any], key: str, choices: Tuple[str, ...]) -> Optional[str]:
+    value = document.get(key)
+    if value is not None and value not in choices:
+        raise BadPolicy(f"{key}: {value!r} is none of {', '.join(choices)}")
+    return value
+
+
+def _flag(document: Mapping[str, Any], key: str) -> Optional[bool]:
+    value = document.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise BadPolicy(f"{key}: expected true or false")
+    return value
+
+
+def _timeout(document: Mapping[str, Any]) -> Optional[float]:
+    value = document.get("timeout")
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 < value <= 3600:
+        raise BadPolicy("timeout: expected seconds, above 0 and at most 3600")
+    return float(value)
+
+
+def _exit_code(document: Mapping[str, Any]) -> int:
+    value = document.get("retry-exit-code", 75)
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 254:
+        raise BadPolicy("retry-exit-code: expected a whole number from 1 to 254")
+    if value in RESERVED_CODES:
+        raise BadPolicy(f"retry-exit-code: {value} means something else to platforms")
+    return value
+
+
+def _texts(document: Mapping[str, Any], key: str) -> Tuple[str, ...]:
+    value = document.get(key, [])
+    if not isinstance(value, list) or not all(isinstance(one, str) for one in value):
+        raise BadPolicy(f"{key}: expected a list of strings")
+    return tuple(value)

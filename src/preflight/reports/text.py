@@ -1,0 +1,282 @@
+"""The report as plain text for a terminal: the chain, the findings, the verdict."""
+
+from __future__ import annotations
+
+import textwrap
+from typing import List, NamedTuple, Optional, Sequence, Tuple
+
+from .. import __version__
+from .. import snapshot as s
+from ..rules.registry import Evidence, Finding, NotApplicable, Outcome, Passed, Undecided
+from ..verdict import Judged, Missing, Report
+
+#: The chain, top to bottom, and what each link is called.
+RUNGS = (
+    ("driver", "driver"),
+    ("libcuda", "libcuda"),
+    ("cuda", "CUDA"),
+    ("framework", "framework"),
+    ("gpu", "GPU"),
+    ("container", "container"),
+)
+MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
+COLOURS = {"FAIL": "31;1", "WARN": "33;1", "?": "35", "ok": "32", "info": "36", "PASS": "32;1",
+           "UNKNOWN": "35;1"}  # fmt: skip
+
+
+class Style(NamedTuple):
+    """How to print: colour or not, and how wide."""
+
+    colour: bool = False
+    width: int = 80
+
+    def paint(self, text: str, mark: str) -> str:
+        code = COLOURS.get(mark, "")
+        return f"\033[{code}m{text}\033[0m" if self.colour and code else text
+
+
+def render(report: Report, style: Style = Style(), explain: bool = False) -> str:
+    """The report as text, ending in a newline."""
+    lines = [_title(report), ""]
+    lines += _chain(report, style)
+    for one in report.findings:
+        lines += [""] + _finding(one, style, explain)
+    if explain:
+        lines += _unknowns(report.unknowns, style)
+    lines += ["", verdict_line(report, style)]
+    return "\n".join(lines) + "\n"
+
+
+def _title(report: Report) -> str:
+    what = {"live": "this machine", "directory": report.snapshot.root}
+    origin = what.get(report.snapshot.origin, "a described environment")
+    return f"preflight {__version__} (matrix of {report.matrix_date}) looked at {origin}"
+
+
+# -- the chain ------------------------------------------------------------------------------
+
+
+def _chain(report: Report, style: Style) -> List[str]:
+    lines: List[str] = []
+    for rung, name in RUNGS:
+        mark, note = _state(report, rung)
+        seen = _seen(report.snapshot, rung)
+        if rung == "container" and mark in ("-", "?"):
+            continue
+        head = f"  {style.paint(f'{mark:>4}', mark)}  {name:<10} "
+        lines += _wrapped(seen + (f"; {note}" if note else ""), head, 18, style)
+    return lines
+
+
+def _state(report: Report, rung: str) -> Tuple[str, str]:
+    """The mark of a link and a word on how it holds."""
+    severities = [one.severity for one in report.findings if one.rule.rung == rung and one.counts]
+    outcomes = [one for rule, one in report.outcomes if rule.rung == rung]
+    for severity in ("fail", "warn"):
+        if severity in severities:
+            return MARKS[severity], ""
+    blocked = [one for one in outcomes if isinstance(one, Undecided)]
+    passed = [one.note for one in outcomes if isinstance(one, Passed)]
+    looked = {(one.rule, one.fact) for one in report.unknowns if one.looked}
+    if blocked and (not passed or any(rule == r.name for r, _ in report.outcomes
+                                      for rule, _fact in looked if r.rung == rung)):  # fmt: skip
+        return MARKS["unknown"], blocked[0].note + " is not known"
+    if passed:
+        return MARKS["pass"], passed[-1] if rung in ("cuda", "gpu") else ""
+    return MARKS[""], ""
+
+
+def _seen(snapshot: s.Snapshot, rung: str) -> str:
+    return {
+        "driver": _driver,
+        "libcuda": _libcuda,
+        "cuda": _cuda,
+        "framework": _frameworks,
+        "gpu": _gpus,
+        "container": _container,
+    }[rung](snapshot)
+
+
+def _driver(snapshot: s.Snapshot) -> str:
+    driver = snapshot.driver
+    if driver.version.known:
+        return _fact(driver.version)
+    if driver.visible.value is False or driver.version.absent:
+        return "none that can be seen"
+    return "unknown: " + (driver.version.unknown or driver.nvml.unknown or "not looked at")
+
+
+def _libcuda(snapshot: s.Snapshot) -> str:
+    driver = snapshot.driver
+    if driver.libcuda.value == "missing":
+        return "none found"
+    words = [f"CUDA {driver.cuda.value}"] if driver.cuda.known else []
+    words += [_fact(driver.libcuda)] if driver.libcuda.known else []
+    words += [driver.libcuda_path.value] if driver.libcuda_path.value else []
+    if not driver.cuda.known and driver.cuda.looked and driver.cuda.unknown:
+        words.append(driver.cuda.unknown)
+    return ", ".join(words) or "unknown: " + (driver.libcuda.unknown or "not looked at")
+
+
+def _cuda(snapshot: s.Snapshot) -> str:
+    builds = [one for one in snapshot.frameworks.get(()) if one.cuda.known]
+    if builds:
+        return ", ".join(f"{one.cuda.value} for {one.name.value}" for one in builds)
+    return "no framework needs it" if snapshot.frameworks.known else "unknown"
+
+
+def _frameworks(snapshot: s.Snapshot) -> str:
+    found = snapshot.frameworks
+    if found.value:
+        return ", ".join(_framework(one) for one in found.get(()))
+    if found.known or found.absent:
+        return "none in " + (snapshot.python.executable.value or "any Python here")
+    return "unknown: " + (found.unknown or "not looked at")
+
+
+def _framework(one: s.Framework) -> str:
+    cuda = f"CUDA {one.cuda.value}" if one.cuda.known else "no CUDA" if one.cuda.absent else ""
+    inside = ", ".join(filter(None, (cuda, one.build.value)))
+    name = " ".join(filter(None, (one.name.value, one.version.value)))
+    return f"{name} ({inside})" if inside else name
+
+
+def _gpus(snapshot: s.Snapshot) -> str:
+    found = snapshot.gpus
+    if not found.known:
+        return "unknown: " + (found.unknown or "none")
+    counts: "dict[str, int]" = {}
+    for gpu in found.get(()):
+        name = gpu.name.value or "GPU"
+        capability = gpu.compute_capability.value
+        label = f"{name} (sm_{capability.replace('.', '')})" if capability else name
+        counts[label] = counts.get(label, 0) + gpu.count.get(1)
+    text = ", ".join(f"{n} x {label}" if n > 1 else label for label, n in counts.items())
+    return (text or "none") + (" (assumed)" if found.assumed else "")
+
+
+def _container(snapshot: s.Snapshot) -> str:
+    return ", ".join(snapshot.driver.device_nodes.get(())) or "devices"
+
+
+def _fact(fact: "s.Fact[str]") -> str:
+    words = str(fact.value) + (" (assumed)" if fact.assumed else "")
+    for other in fact.differs:
+        words += f" ({other.source} says {other.value})"
+    return words
+
+
+# -- findings -------------------------------------------------------------------------------
+
+
+def _finding(one: Judged, style: Style, explain: bool) -> List[str]:
+    mark = MARKS[one.severity]
+    head = f"{style.paint(mark, mark)} {one.rule.name}: "
+    lines = _wrapped(one.finding.summary, head, 2, style)
+    if one.waived:
+        lines += _labelled("waived", f"{one.waived.reason} (until {one.waived.until})", style)
+    if explain:
+        return lines + _explained(one, style)
+    if not one.waived:
+        lines += _labelled("fix", one.finding.fix[0], style) if one.finding.fix else []
+    return lines
+
+
+def _explained(one: Judged, style: Style) -> List[str]:
+    finding: Finding = one.finding
+    lines = _labelled("seen", finding.observed, style)
+    for proof in finding.evidence:
+        lines += _labelled("", _proof(proof), style)
+    lines += _labelled("needed", finding.needed, style)
+    lines += _labelled("why", finding.why, style)
+    for number, fix in enumerate(finding.fix):
+        lines += _labelled("" if number else "fix", fix, style)
+    for number, reference in enumerate(one.references):
+        text = " ".join(filter(None, reference))
+        lines += _labelled("" if number else "source", text, style)
+    return lines
+
+
+def _proof(proof: Evidence) -> str:
+    assumed = " (assumed)" if proof.assumed and "assumed" not in proof.source else ""
+    return f"{proof.fact} = {proof.value}  [{proof.source}]{assumed}"
+
+
+def _unknowns(unknowns: Sequence[Missing], style: Style) -> List[str]:
+    if not unknowns:
+        return []
+    lines = ["", "not known:"]
+    seen = set()
+    for one in unknowns:
+        if one.fact not in seen:
+            seen.add(one.fact)
+            text = f"{one.fact or one.note} ({one.reason}); to know it: {one.how_to_know}"
+            lines += _wrapped(text, "  ", 4, style)
+    return lines
+
+
+def verdict_line(report: Report, style: Style = Style()) -> str:
+    """The verdict and its reason on one line."""
+    word = report.verdict.upper()
+    return style.paint(word, word) + ": " + verdict_words(report)
+
+
+def verdict_words(report: Report) -> str:
+    """The verdict in one clause: the worst finding, what is unknown, or why it passes."""
+    worst = next((one for one in report.findings if one.counts), None)
+    if report.verdict in ("fail", "warn") and worst:
+        return _worst(worst)
+    if report.verdict == "unknown":
+        return _undecided(report)
+    builds = [one for one in report.snapshot.frameworks.get(()) if one.cuda.known]
+    names = ", ".join(" ".join(filter(None, (b.name.value, b.version.value))) for b in builds)
+    return f"{names} runs here" if names else "nothing found that would stop the job"
+
+
+def _worst(worst: Judged) -> str:
+    fix = f"; fix: {worst.finding.fix[0]}" if worst.finding.fix else ""
+    return f"{worst.rule.name}: {worst.finding.summary}{fix}"
+
+
+def _undecided(report: Report) -> str:
+    found = report.snapshot.frameworks
+    if found.value == () or found.absent:
+        where = report.snapshot.python.executable.value or "any Python here"
+        return f"no framework found in {where}: nothing to judge"
+    blocking: Optional[Missing] = next((one for one in report.unknowns if one.looked), None)
+    if blocking:
+        return f"{blocking.note}: {blocking.reason}; to know it: {blocking.how_to_know}"
+    return "the facts given decide nothing"
+
+
+# -- layout ---------------------------------------------------------------------------------
+
+
+def _labelled(label: str, text: str, style: Style) -> List[str]:
+    return _wrapped(text, f"  {label:<7} ", 10, style)
+
+
+def _wrapped(text: str, head: str, indent: int, style: Style) -> List[str]:
+    plain = head if "\033" not in head else head.replace("\033", "")
+    wrapper = textwrap.TextWrapper(
+        width=max(40, style.width), initial_indent=" " * min(len(plain), 60),
+        subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
+    )  # fmt: skip
+    lines = wrapper.wrap(text) or [""]
+    return [head + lines[0].lstrip(), *lines[1:]]
+
+
+def answers(report: Report, style: Style = Style()) -> str:
+    """Every rule's answer in a line or two, for `-v`."""
+    lines = ["", "rules:"]
+    for rule, outcome in report.outcomes:
+        lines += _wrapped(f"{rule.name}: {_answer(outcome)}", "  ", 4, style)
+    return "\n".join(lines) + "\n"
+
+
+def _answer(outcome: Outcome) -> str:
+    if isinstance(outcome, NotApplicable):
+        return "not applicable: " + outcome.why
+    if isinstance(outcome, Undecided):
+        return "unknown: " + outcome.note
+    return "ok: " + outcome.note if isinstance(outcome, Passed) else "found: " + outcome.summary

@@ -1,0 +1,191 @@
+"""What several rules ask of a snapshot: the libcuda in use, the GPUs, the CUDA builds, the job."""
+
+from __future__ import annotations
+
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from ..matrix import UNDECIDED, Matrix, Way, targets
+from ..snapshot import Compat, Fact, Framework, Gpu, Snapshot
+
+#: Values of NVIDIA_VISIBLE_DEVICES that give a container no GPU (NVIDIA Container Toolkit docs).
+NO_DEVICES = ("", "void", "none")
+
+
+class Libcuda(NamedTuple):
+    """The libcuda that would be loaded: kind ("" when unknown), its CUDA, its driver version."""
+
+    kind: str
+    cuda: Optional[str]
+    version: Optional[str]
+    places: Tuple[str, ...]
+
+
+class Device(NamedTuple):
+    """GPUs with their compute capability, from the driver or by product name."""
+
+    place: str
+    gpu: Gpu
+    label: str
+    capability: Optional[str]
+    places: Tuple[str, ...]
+
+
+class Build(NamedTuple):
+    """A CUDA build of a framework."""
+
+    place: str
+    framework: Framework
+    label: str
+    cuda: str
+    places: Tuple[str, ...]
+
+
+def compat_in_use(s: Snapshot) -> Tuple[Optional[Compat], str]:
+    """(the compat library that is loaded, its place), (None, "") when none is."""
+    if s.driver.libcuda.value != "compat":
+        return None, ""
+    for number, one in enumerate(s.compats.get(())):
+        if one.resolved.value is not False:
+            return one, f"compats[{number}]"
+    return Compat(), ""
+
+
+def libcuda(s: Snapshot, m: Matrix) -> Libcuda:
+    """The libcuda in use, as far as the facts tell."""
+    kind = s.driver.libcuda.get("")
+    places = ["driver.libcuda", "driver.libcuda_path"]
+    cuda, version = s.driver.cuda.value, s.driver.library_version.value
+    if s.driver.cuda.known:
+        places.append("driver.cuda")
+    compat, place = compat_in_use(s)
+    if compat:
+        version = compat.version.value or version
+        cuda = cuda or compat.cuda.value or (m.newest_cuda(version) if version else None)
+        places += [place + ".cuda", place + ".version", place + ".path"] if place else []
+    elif not cuda and s.driver.version.value and kind in ("", "host"):
+        cuda = m.newest_cuda(s.driver.version.value)
+    return Libcuda(kind, cuda, version, tuple(places))
+
+
+def way(s: Snapshot, m: Matrix, cuda: str) -> Way:
+    """In which way the libcuda in use runs `cuda` (see :meth:`Matrix.way`)."""
+    lib = libcuda(s, m)
+    measured = s.driver.cuda.known or lib.kind == "compat"
+    driver = s.driver.version.value
+    if lib.kind == "compat" and not lib.cuda:
+        return Way(UNDECIDED, "", m.oldest_driver(cuda) or "", ())
+    return m.way(
+        cuda,
+        driver=driver,
+        ceiling=lib.cuda if measured else None,
+        compat=lib.kind == "compat",
+    )
+
+
+def devices(s: Snapshot, m: Matrix) -> List[Device]:
+    """The known GPUs (empty also when nothing is known of them)."""
+    found = []
+    for number, gpu in enumerate(s.gpus.get(())):
+        place = f"gpus[{number}]"
+        name = gpu.name.value or ""
+        capability = gpu.compute_capability.value
+        places = [place + ".name"]
+        if capability:
+            places.append(place + ".compute_capability")
+        elif name:
+            capability = m.capability(name)
+        label = name or (f"GPU of compute capability {capability}" if capability else "GPU")
+        found.append(Device(place, gpu, label, capability, tuple(places)))
+    return found
+
+
+def builds(s: Snapshot) -> List[Build]:
+    """The frameworks that are CUDA builds."""
+    found = []
+    for number, one in enumerate(s.frameworks.get(())):
+        if one.cuda.value:
+            place = f"frameworks[{number}]"
+            places = (place + ".version", place + ".cuda")
+            found.append(Build(place, one, framework_label(one), one.cuda.value, places))
+    return found
+
+
+def framework_label(one: Framework) -> str:
+    """ "torch 2.6.0+cu124", or "torch" when the version is unknown."""
+    return " ".join(filter(None, (one.name.value or "framework", one.version.value)))
+
+
+def gpu_wanted(s: Snapshot) -> Optional[str]:
+    """Why this job needs a GPU: a CUDA build, or a job that asks for GPUs; None when nothing says so."""
+    for build in builds(s):
+        return f"{build.label} is a CUDA {build.cuda} build"
+    if s.job.gpus_per_node.get(0) > 0:
+        return f"the job asks for {s.job.gpus_per_node.value} GPUs per node"
+    return None
+
+
+def gpu_hidden(s: Snapshot) -> Optional[str]:
+    """What hides the GPUs from this job on purpose; None when nothing does."""
+    visible = s.variable("CUDA_VISIBLE_DEVICES").value
+    if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
+        return f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU"
+    given = s.variable("NVIDIA_VISIBLE_DEVICES").value
+    if given is not None and given.strip() in ("void", "none"):
+        return f"NVIDIA_VISIBLE_DEVICES={given} asks for no GPU"
+    if s.job.gpus_per_node.value == 0:
+        return "the job asks for no GPU"
+    if s.variable("NPROC_PER_NODE").value == "0" and s.variable("DLC_JOB_ID").known:
+        return "NPROC_PER_NODE=0: a CPU job of PAI DLC"
+    if s.gpus.assumed and s.gpus.value == ():
+        return "assumed to have no GPU"
+    return None
+
+
+class Code(NamedTuple):
+    """The targets inside a build, where known; `unsure` adds those the source is unsure of."""
+
+    targets: Tuple[str, ...]
+    unsure: Tuple[str, ...]
+    place: str
+    sources: Tuple[str, ...]
+
+
+def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
+    """What GPU code a framework build holds: from its files, else from the matrix.
+
+    More than one entry: the platform is unknown and the builds differ by it. Empty: unknown,
+    as for conda, NGC and source builds, whose lists are not those of the public wheels.
+    """
+    inside: Fact[Tuple[str, ...]] = build.framework.arch_list
+    if inside.known:
+        return [Code(inside.get(()), (), build.place + ".arch_list", ())]
+    if build.framework.name.value != "torch" or build.framework.build.get("pip") != "pip":
+        return []
+    release, _, local = (build.framework.version.value or "").partition("+")
+    if not release:
+        return []
+    variant = local or "cu" + build.cuda.replace(".", "")
+    return [
+        Code(targets(row), targets(row, unsure=True), "", tuple(row["source"]))
+        for row in m.torch_builds(release, s.os.arch.get(""))
+        if row["variant"] == variant
+    ]
+
+
+def labels(all_of: List[Device]) -> str:
+    """ "8 x NVIDIA A100-SXM4-80GB, Tesla T4" for a list of devices."""
+    counts = {}
+    for one in all_of:
+        counts[one.label] = counts.get(one.label, 0) + one.gpu.count.get(1)
+    return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items())
+
+
+def alike(all_of: List[Device]) -> Iterator[Tuple[Device, int]]:
+    """One device for each kind, with how many there are: eight alike GPUs are judged once."""
+    seen = {}
+    for one in all_of:
+        key = (one.label, one.capability)
+        first, count = seen.get(key, (one, 0))
+        seen[key] = (first, count + one.gpu.count.get(1))
+    for first, count in seen.values():
+        yield first, count

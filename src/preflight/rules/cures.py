@@ -1,0 +1,62 @@
+"""Commands that would mend a finding, each judged by the same tables before it is offered."""
+
+from __future__ import annotations
+
+from typing import List, Optional, Tuple
+
+from ..matrix import Matrix, Row, numbers, targets
+from ..snapshot import Framework, Snapshot
+from . import common
+
+WHEELS = "https://download.pytorch.org/whl/"
+
+
+def torch_that_runs(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
+    """The pip line of a public torch build that runs here; empty when none is known to.
+
+    The same release is preferred (its newest CUDA that runs), then the newest release that has
+    any. It must run with the libcuda in use, hold machine code for every GPU here, and exist for
+    this Python and platform.
+    """
+    release = (one.version.value or "").partition("+")[0]
+    found = _best(s, m, release) if release else None
+    if found is None:
+        found = _best(s, m, "", release)
+    if found is None:
+        return ()
+    version, row = found
+    line = f"image: pip install torch=={version} --index-url {WHEELS}{row['variant']}"
+    return (line,)
+
+
+def _best(s: Snapshot, m: Matrix, release: str, below: str = "") -> Optional[Tuple[str, Row]]:
+    best: Optional[Tuple[str, Row]] = None
+    for row in m.torch_builds(release, s.os.arch.get("x86_64")):
+        if "cuda" not in row or not _runs(s, m, row):
+            continue
+        for version in [release] if release else row["versions"]:
+            if below and numbers(version) >= numbers(below):
+                continue
+            if best is None or _newness(version, row) > _newness(*best):
+                best = (version, row)
+    return best
+
+
+def _newness(version: str, row: Row) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
+    return numbers(version), numbers(str(row["cuda"]))
+
+
+def _runs(s: Snapshot, m: Matrix, row: Row) -> bool:
+    if not common.way(s, m, str(row["cuda"])).runs or not _for_python(s, row):
+        return False
+    kinds = [m.kernels(d.capability or "", targets(row)).kind for d in common.devices(s, m)]
+    return all(kind == "sass" for kind in kinds)
+
+
+def _for_python(s: Snapshot, row: Row) -> bool:
+    python = numbers(s.python.version.get(""))[:2]
+    ranges = str(row.get("pythons", "")).split(",")[0]  # "3.10-3.14,3.13t"
+    bounds: List[Tuple[int, ...]] = [numbers(one) for one in ranges.split("-")]
+    if not python or not bounds[0]:
+        return True
+    return bounds[0] <= python <= bounds[-1]

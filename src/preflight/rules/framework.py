@@ -1,0 +1,75 @@
+"""Rules about framework builds."""
+
+from __future__ import annotations
+
+from typing import Iterator, Optional, Tuple
+
+from ..matrix import Matrix
+from ..snapshot import Framework, Snapshot
+from . import common
+from .cures import torch_that_runs
+from .registry import FAIL, INFO, Finding, NotApplicable, Outcome, Passed, evidence
+
+
+def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """A CPU-only (or ROCm) framework build on a GPU job.
+
+    Decided by the build's own record of its CUDA (torch/version.py, TensorFlow's build_info,
+    JAX's plugins), not by its version number. It applies when GPUs are here or asked for, and
+    nothing hides them on purpose. When another framework here is a CUDA build, the CPU build
+    may be meant (data loading, logging): then it is only mentioned.
+
+    Fix: the CUDA build of the same release.
+    """
+    reason = _gpu_job(s)
+    hidden = common.gpu_hidden(s)
+    if not s.frameworks.get(()):
+        yield NotApplicable("no framework here")
+        return
+    if not reason or hidden:
+        yield NotApplicable(hidden or "nothing says that this is a GPU job")
+        return
+    cuda_builds = common.builds(s)
+    for number, one in enumerate(s.frameworks.get(())):
+        label = common.framework_label(one)
+        if one.cuda.known:
+            yield Passed(f"{label} is a CUDA {one.cuda.value} build", label)
+        elif one.cuda.absent:
+            yield _cpu(s, m, one, number, reason, INFO if cuda_builds else FAIL)
+
+
+def _gpu_job(s: Snapshot) -> Optional[str]:
+    if s.gpus.value:
+        return "GPUs are here"
+    if s.job.gpus_per_node.get(0) > 0:
+        return f"the job asks for {s.job.gpus_per_node.value} GPU(s) per node"
+    return None
+
+
+def _cpu(
+    s: Snapshot, m: Matrix, one: Framework, number: int, reason: str, severity: str
+) -> Outcome:
+    label = common.framework_label(one)
+    kind = f"a ROCm {one.hip.value} build" if one.hip.known else "a CPU-only build"
+    place = f"frameworks[{number}]"
+    return Finding(
+        summary=f"{label} is {kind}, and {reason}",
+        observed=f"{label}: {kind}",
+        needed="a CUDA build",
+        why="Without CUDA in the build, the GPUs are never used: torch.cuda.is_available() is "
+        "False and the job runs on the CPU or stops.",
+        fix=_cuda_build(s, m, one),
+        evidence=evidence(s, place + ".version", place + ".cuda", place + ".hip", "gpus",
+                          "job.gpus_per_node"),
+        sources=("torch-previous",),
+        subject=label,
+        severity=severity,
+    )  # fmt: skip
+
+
+def _cuda_build(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
+    if one.name.value == "torch":
+        found = torch_that_runs(s, m, one)
+        if found:
+            return found
+    return (f"install the CUDA build of {one.name.get('the framework')}",)

@@ -1,0 +1,224 @@
+"""Rules about the GPUs and the code that is there for them."""
+
+from __future__ import annotations
+
+from typing import Iterator, List, NamedTuple, Optional, Tuple
+
+from ..matrix import Kernels, Matrix
+from ..snapshot import Snapshot
+from . import common
+from .cures import torch_that_runs
+from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+
+
+def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """No machine code or usable PTX for this GPU inside the framework or an extension.
+
+    Machine code runs on the same major and an equal or higher minor compute capability (sm_80
+    serves 8.6, never 9.0); `a` targets only on their own; PTX compiles for any equal or newer
+    GPU. The targets come from the binaries where known, else from the table of public torch
+    wheels; conda, NGC and source builds have other lists and stay undecided. When only PTX of a
+    toolkit older than the GPU is there, it warns: CUDA's own libraries of that toolkit (cuBLAS,
+    cuDNN) hold nothing for the GPU.
+
+    Fix: a build that has this architecture.
+    """
+    found = common.builds(s)
+    gpus = common.devices(s, m)
+    extensions = [one for one in s.extensions.get(()) if one.built_for.known]
+    if not found and not extensions and not _arch_lists(s):
+        yield NotApplicable("no CUDA build of a framework here")
+    elif s.gpus.value == () or common.gpu_hidden(s):
+        yield NotApplicable("no GPU is used here")
+    elif not gpus:
+        yield Undecided(("gpus",), "which GPU the code must run on")
+    else:
+        for device, _count in common.alike(gpus):
+            for build in found or _arch_lists(s):
+                yield _kernels_of_build(s, m, build, device)
+            yield from _kernels_of_extensions(s, m, device)
+
+
+def _arch_lists(s: Snapshot) -> List[common.Build]:
+    """Frameworks whose CUDA is not known but whose targets are (a pasted arch list)."""
+    found = []
+    for number, one in enumerate(s.frameworks.get(())):
+        if one.arch_list.known and one.cuda.unknown:
+            place = f"frameworks[{number}]"
+            found.append(common.Build(place, one, common.framework_label(one), "", ()))
+    return found
+
+
+def _kernels_of_build(
+    s: Snapshot, m: Matrix, build: common.Build, device: common.Device
+) -> Outcome:
+    codes = common.code_inside(s, m, build)
+    if not device.capability:
+        return Undecided(
+            (device.place + ".compute_capability",), "which architecture this GPU is", device.label
+        )
+    if not codes:
+        missing = build.place + ".arch_list"
+        return Undecided((missing,), f"which architectures {build.label} holds", build.label)
+    served = [m.kernels(device.capability, code.targets) for code in codes]
+    maybe = [m.kernels(device.capability, code.unsure) for code in codes if code.unsure]
+    kinds = {one.kind for one in served}
+    if kinds == {"none"} and {one.kind for one in maybe} - {"none"} or len(kinds) > 1:
+        return Undecided(
+            (build.place + ".arch_list",), f"whether {build.label} has {_sm(device)}", build.label
+        )
+    return _judged(s, m, build, device, codes[0], served[0])
+
+
+def _judged(
+    s: Snapshot, m: Matrix, build: common.Build, device: common.Device,
+    code: common.Code, served: Kernels,
+) -> Outcome:  # fmt: skip
+    places = (*build.places, *([code.place] if code.place else []), *device.places)
+    if served.kind == "sass":
+        return Passed(f"{served.by} code serves {device.label}", build.label, evidence(s, *places))
+    if served.kind == "unknown":
+        return Undecided(
+            (build.place + ".arch_list",), f"whether {served.by} runs on this Jetson", build.label
+        )
+    foreign = served.kind == "ptx" and (
+        build.cuda and m.libraries_know(build.cuda, device.capability or "") is False
+    )
+    if served.kind == "ptx" and not foreign:
+        return Passed(f"{served.by} PTX serves {device.label} after compiling", build.label)
+    has = ", ".join(code.targets) or "none"
+    problem = (
+        f"only old PTX ({served.by}) for {_sm(device)}" if foreign else f"no code for {_sm(device)}"
+    )
+    return Finding(
+        summary=f"{build.label} has {problem}, which {device.label} needs",
+        observed=f"targets in the build: {has}",
+        needed=f"{_sm(device)} code (or sm_{(device.capability or '').split('.')[0]}x of a lower "
+        "minor), or PTX the driver can compile",
+        why="CUDA stops at the first kernel: 'no kernel image is available for execution on the "
+        "device'." if not foreign else
+        f"CUDA {build.cuda}'s own libraries were built before this GPU and hold nothing for it.",
+        fix=_other_builds(s, m, build, device),
+        evidence=evidence(s, *places),
+        sources=code.sources or ("cuda-programming-guide",),
+        subject=build.label,
+        severity=WARN if foreign else FAIL,
+    )  # fmt: skip
+
+
+def _sm(device: common.Device) -> str:
+    return "sm_" + (device.capability or "?").replace(".", "")
+
+
+def _other_builds(
+    s: Snapshot, m: Matrix, build: common.Build, device: common.Device
+) -> Tuple[str, ...]:
+    if build.framework.name.value != "torch":
+        return (f"a build of {build.label} with {_sm(device)}",)
+    return torch_that_runs(s, m, build.framework) or (
+        f"a torch build whose list has {_sm(device)} (see `torch.cuda.get_arch_list()`)",
+    )
+
+
+def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Iterator[Outcome]:
+    for number, one in enumerate(s.extensions.get(())):
+        made_for = one.built_for.value
+        if not made_for or not made_for.arch_list.known or not device.capability:
+            continue
+        name = one.name.value or "an extension"
+        inside = made_for.arch_list.get(())
+        if m.kernels(device.capability, inside).kind != "none":
+            yield Passed(f"{name} has code for {device.label}", name)
+            continue
+        yield Finding(
+            summary=f"{name} has no code for {_sm(device)}, which {device.label} needs",
+            observed=f"targets in {name}: {', '.join(inside) or 'none'}",
+            needed=f"{_sm(device)} code or PTX the driver can compile",
+            why="The extension's kernels stop with 'no kernel image is available'.",
+            fix=(f'rebuild {name} with TORCH_CUDA_ARCH_LIST="{device.capability}"',),
+            evidence=evidence(s, f"extensions[{number}].name", *device.places),
+            sources=("cuda-programming-guide",),
+            subject=name,
+        )
+
+
+class _Token(NamedTuple):
+    text: str
+    problem: str
+
+
+def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """CUDA_VISIBLE_DEVICES names a device that does not exist.
+
+    CUDA reads the list from the left and stops at the first entry that names no device: what
+    comes after it is hidden without a word, and a bad first entry hides every GPU. Indices are
+    compared with the number of GPUs in this container, UUIDs (or their beginnings) with the
+    UUIDs the driver reports. An empty list or -1 hides the GPUs on purpose.
+
+    Fix: indices from 0 to the number of GPUs in this container less one.
+    """
+    given = s.variable("CUDA_VISIBLE_DEVICES")
+    if not given.known:
+        yield NotApplicable("CUDA_VISIBLE_DEVICES is not set")
+        return
+    hidden = common.gpu_hidden(s)
+    if hidden:
+        yield NotApplicable(hidden)
+        return
+    if not s.gpus.known:
+        yield Undecided(("gpus",), "whether the named devices exist")
+        return
+    count = sum(one.count.get(1) for one in s.gpus.get(()))
+    bad: Optional[_Token] = None
+    entries = [one.strip() for one in (given.value or "").split(",")]
+    for number, entry in enumerate(entries):
+        problem = _entry_problem(s, entry, entries[:number], count)
+        if problem is None:
+            yield Undecided(("gpus[0].uuid",), f"whether {entry} exists")
+            return
+        if problem:
+            bad = _Token(entry, problem)
+            break
+    if bad is None:
+        yield Passed(f"CUDA_VISIBLE_DEVICES={given.value} names devices that exist")
+        return
+    kept = entries.index(bad.text)
+    yield Finding(
+        summary=f"CUDA_VISIBLE_DEVICES={given.value}: {bad.text!r} {bad.problem}",
+        observed=f"CUDA_VISIBLE_DEVICES={given.value} with {count} GPU(s) in this container",
+        needed="indices below the number of GPUs, or UUIDs the driver reports, comma-separated",
+        why="CUDA stops reading at the first entry that names no device: "
+        + ("no GPU is left" if kept == 0 else f"only the first {kept} of {len(entries)} are left")
+        + ".",
+        fix=(
+            "unset CUDA_VISIBLE_DEVICES",
+            "or: export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(count)),
+        ),
+        evidence=evidence(s, "env.CUDA_VISIBLE_DEVICES", "gpus"),
+        sources=("cuda-programming-guide",),
+    )
+
+
+def _entry_problem(s: Snapshot, entry: str, before: List[str], count: int) -> Optional[str]:
+    """What is wrong with an entry: "" when nothing, None when it cannot be decided."""
+    if entry.upper().startswith(("GPU-", "MIG-")):
+        return _uuid_problem(s, entry)
+    digits = entry[1:] if entry[:1] == "+" else entry
+    if not digits.isdigit():
+        return "is not a device index or UUID"
+    if int(digits) >= count:
+        return "does not exist here"
+    return "is named twice" if entry in before else ""
+
+
+def _uuid_problem(s: Snapshot, entry: str) -> Optional[str]:
+    gpus = s.gpus.get(())
+    if entry.upper().startswith("MIG-"):
+        names = [name for one in gpus for name in one.mig_devices.get(())]
+        names = [name for name in names if name.startswith("MIG-")]
+        return None if not names else ("" if entry in names else "does not exist here")
+    uuids = [one.uuid.value for one in gpus if one.uuid.value]
+    if len(uuids) < len(gpus) or not uuids:
+        return None
+    return "" if any(uuid.startswith(entry) for uuid in uuids) else "does not exist here"
+

@@ -1,0 +1,216 @@
+"""What a rule is, what it may answer, and the table of all rules.
+
+A rule is a pure function of (snapshot, matrix) in the module named after its subject:
+``driver/too-old-for-cuda`` is :func:`preflight.rules.driver.too_old_for_cuda`. It yields
+outcomes; its docstring is its documentation (what it means, how it is decided, the fix).
+No I/O, no clock, no environment.
+
+A new rule is one function, one row in :data:`RULES` below, one test.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from importlib import import_module
+from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+
+from ..matrix import Matrix
+from ..snapshot import Fact, Snapshot
+
+FAIL, WARN, INFO, OFF = "fail", "warn", "info", "off"
+
+
+class Evidence(NamedTuple):
+    """One fact a finding rests on: its place in the snapshot, value and witness."""
+
+    fact: str
+    value: str
+    source: str
+    assumed: bool = False
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something wrong or worth knowing. `severity` empty: the rule's own."""
+
+    summary: str
+    observed: str
+    needed: str
+    why: str
+    fix: Tuple[str, ...] = ()
+    evidence: Tuple[Evidence, ...] = ()
+    sources: Tuple[str, ...] = ()
+    subject: str = ""
+    severity: str = ""
+
+
+@dataclass(frozen=True)
+class Undecided:
+    """Facts are missing: which, and what would be decided with them."""
+
+    missing: Tuple[str, ...]
+    note: str
+    subject: str = ""
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """Outside the rule's range, and why."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Decided, and nothing wrong; `note` says in which way."""
+
+    note: str
+    subject: str = ""
+    evidence: Tuple[Evidence, ...] = ()
+
+
+Outcome = Union[Finding, Undecided, NotApplicable, Passed]
+Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
+
+
+class Rule(NamedTuple):
+    """One row of the table.
+
+    `rung` is the link of the chain driver → libcuda → cuda → framework → gpu (or "container")
+    that the rule speaks about. `retry`: another node or a later try may cure it (exit code 75).
+    """
+
+    name: str
+    severity: str
+    rung: str
+    meaning: str
+    retry: bool = False
+
+    @property
+    def function(self) -> Judge:
+        subject, what = self.name.split("/")
+        module: Any = import_module("." + subject, __package__)
+        judge: Judge = getattr(module, what.replace("-", "_"))
+        return judge
+
+    @property
+    def documentation(self) -> str:
+        """The rule's own words, from its docstring."""
+        lines = (self.function.__doc__ or "").expandtabs().splitlines()
+        body = [line[4:] if line.startswith("    ") else line for line in lines[1:]]
+        return "\n".join(lines[:1] + body).strip()
+
+
+RULES: Tuple[Rule, ...] = (
+    Rule(
+        "container/gpu-not-requested", FAIL, "driver",
+        "The container was started without GPUs though the host has them.",
+    ),
+    Rule(
+        "driver/not-visible", FAIL, "driver",
+        "A CUDA job, and no NVIDIA driver or GPU can be seen from inside the container.",
+    ),
+    Rule(
+        "driver/library-mismatch", FAIL, "driver",
+        "User-mode driver libraries and the kernel module are of different versions.",
+        retry=True,
+    ),
+    Rule(
+        "link/stub-libcuda", FAIL, "libcuda",
+        "The toolkit's stub libcuda would be loaded instead of the driver's.",
+    ),
+    Rule(
+        "compat/older-than-driver", FAIL, "libcuda",
+        "The compat libcuda that would be loaded is older than the host's driver (error 803).",
+    ),
+    Rule(
+        "compat/unsupported-gpu", FAIL, "libcuda",
+        "A forward-compatibility libcuda is in use on a GPU that does not support it (error 804).",
+    ),
+    Rule(
+        "compat/unsupported-branch", FAIL, "libcuda",
+        "The compat package does not support this base driver branch.",
+    ),
+    Rule(
+        "compat/not-active", FAIL, "libcuda",
+        "A compat libcuda that would make this image run is present but would not be loaded.",
+    ),
+    Rule(
+        "driver/too-old-for-cuda", FAIL, "cuda",
+        "The libcuda in use is older than the framework's CUDA allows.",
+    ),
+    Rule(
+        "driver/too-old-for-ptx", FAIL, "gpu",
+        "Code reaches the GPU only as PTX from a toolkit newer than the driver can compile.",
+    ),
+    Rule(
+        "driver/too-new-for-gpu", FAIL, "gpu",
+        "This driver branch (or the libcuda in use) no longer supports this GPU.",
+    ),
+    Rule(
+        "driver/too-old-for-gpu", FAIL, "gpu",
+        "This driver branch does not know this GPU yet.",
+    ),
+    Rule(
+        "gpu/no-kernels-for-architecture", FAIL, "gpu",
+        "No machine code or usable PTX for this GPU inside the framework or an extension.",
+    ),
+    Rule(
+        "gpu/visible-devices-invalid", FAIL, "gpu",
+        "CUDA_VISIBLE_DEVICES names a device that does not exist.",
+    ),
+    Rule(
+        "container/uvm-device-missing", FAIL, "container",
+        "/dev/nvidia-uvm is not there.",
+        retry=True,
+    ),
+    Rule(
+        "framework/cpu-only-build", FAIL, "framework",
+        "A CPU-only (or other-vendor) framework build on a GPU job.",
+    ),
+)  # fmt: skip
+
+
+def rule(name: str) -> Optional[Rule]:
+    """The rule of a name, or None."""
+    for one in RULES:
+        if one.name == name:
+            return one
+    return None
+
+
+def evidence(snapshot: Snapshot, *places: str) -> Tuple[Evidence, ...]:
+    """Evidence of facts by place ("driver.version", "gpus[0].name"); unknown ones are left out."""
+    found = []
+    for place in places:
+        fact = fact_at(snapshot, place)
+        if fact.unknown:
+            continue
+        value = "absent" if fact.value is None else _words(fact.value)
+        found.append(Evidence(place, value, fact.source, fact.assumed))
+        for other in fact.differs:
+            found.append(Evidence(place, _words(other.value), other.source))
+    return tuple(found)
+
+
+def fact_at(snapshot: Snapshot, place: str) -> Fact[Any]:
+    """The fact at a place of the snapshot; "env.NAME" is one environment variable."""
+    if place.startswith("env."):
+        return snapshot.variable(place[4:])
+    here: Any = snapshot
+    for part in place.replace("]", "").split("."):
+        name, _, index = part.partition("[")
+        here = here.value if isinstance(here, Fact) else here
+        here = getattr(here, name)
+        if index:
+            here = here.value[int(index)]
+    assert isinstance(here, Fact)
+    return here
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(one if isinstance(one, str) else "…" for one in value) or "none"
+    return str(value)

@@ -1,0 +1,347 @@
+"""The facts of one look at one machine, image directory or described environment.
+
+Everything here is a frozen dataclass without behaviour beyond reading itself. A leaf is a
+:class:`Fact`: a value with the evidence it came from, known to be *absent*, or *unknown* with
+the reason. Unknown is never absent: rules must tell them apart.
+
+To add a fact: add one field to a section below (its kind drives JSON and the JSON Schema),
+and let a probe or an intake fill it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+SCHEMA = "preflight.snapshot/1"
+
+#: Reason of a fact nobody tried to observe (a field a report left out, a probe not run).
+NOT_LOOKED = "not looked at"
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Observation(Generic[T]):
+    """What a second witness said about the same fact, where it differs from the first."""
+
+    value: T
+    source: str
+
+
+@dataclass(frozen=True)
+class Fact(Generic[T]):
+    """One observed value with its evidence.
+
+    Known: ``value`` is not None. Absent (looked for, and not there): ``value`` is None and
+    ``unknown`` is empty. Unknown: ``unknown`` says why it could not be observed.
+    """
+
+    value: Optional[T] = None
+    source: str = ""
+    unknown: str = ""
+    assumed: bool = False
+    differs: Tuple[Observation[Any], ...] = ()
+
+    @property
+    def known(self) -> bool:
+        return self.value is not None
+
+    @property
+    def absent(self) -> bool:
+        return self.value is None and not self.unknown
+
+    @property
+    def looked(self) -> bool:
+        """False when nobody tried to observe this fact at all."""
+        return self.unknown != NOT_LOOKED
+
+    def get(self, default: T) -> T:
+        """The value when known, else `default`."""
+        return default if self.value is None else self.value
+
+
+UNKNOWN: Fact[Any] = Fact(unknown=NOT_LOOKED)
+
+
+def known(value: T, source: str, assumed: bool = False) -> Fact[T]:
+    """A fact observed as `value` in `source`."""
+    return Fact(value=value, source=source, assumed=assumed)
+
+
+def absent(source: str) -> Fact[Any]:
+    """A fact looked for in `source` and not there."""
+    return Fact(source=source)
+
+
+def unknown(reason: str, source: str = "") -> Fact[Any]:
+    """A fact that could not be observed, and why."""
+    return Fact(unknown=reason or "no reason given", source=source)
+
+
+def merge(first: Fact[T], second: Fact[T]) -> Fact[T]:
+    """`first` where it is known; otherwise `second`; what `second` says otherwise is kept."""
+    if not first.known:
+        return second if second.known or not first.looked else first
+    if second.known and second.value != first.value:
+        other = Observation(second.value, second.source)
+        return replace(first, differs=first.differs + (other,) + second.differs)
+    return first
+
+
+# What a leaf holds. The kind drives the JSON codec and the JSON Schema.
+TEXT, INT, NUMBER, FLAG, TEXTS, NAMES, RECORD, RECORDS = (
+    "text", "int", "number", "flag", "texts", "names", "record", "records",
+)  # fmt: skip
+
+
+def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
+    return field(default=UNKNOWN, metadata={"kind": kind, "item": item})
+
+
+@dataclass(frozen=True)
+class System:
+    """The operating system of the container (not of the host, but for the kernel)."""
+
+    name: Fact[str] = _fact(TEXT)
+    arch: Fact[str] = _fact(TEXT)  # as `uname -m`: x86_64, aarch64
+    glibc: Fact[str] = _fact(TEXT)
+    kernel: Fact[str] = _fact(TEXT)
+    wsl: Fact[bool] = _fact(FLAG)
+    container: Fact[bool] = _fact(FLAG)
+
+
+@dataclass(frozen=True)
+class PciDevice:
+    """A GPU as the PCI bus shows it, whether or not a driver is loaded."""
+
+    address: Fact[str] = _fact(TEXT)
+    device: Fact[str] = _fact(TEXT)  # vendor:device, as in "10de:20b2"
+
+
+@dataclass(frozen=True)
+class Host:
+    """The side of the machine that the container lives on."""
+
+    pci_gpus: Fact[Tuple[PciDevice, ...]] = _fact(RECORDS, PciDevice)
+    shm_bytes: Fact[int] = _fact(INT)
+    memlock_kib: Fact[int] = _fact(INT)
+    interfaces: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    infiniband: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    master_resolves: Fact[bool] = _fact(FLAG)
+    routes_to_master: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    disk_free_bytes: Fact[int] = _fact(INT)
+    memory_limit_bytes: Fact[int] = _fact(INT)
+    cpus: Fact[float] = _fact(NUMBER)
+
+
+@dataclass(frozen=True)
+class FabricManager:
+    """Fabric Manager of an NVSwitch system."""
+
+    version: Fact[str] = _fact(TEXT)
+    state: Fact[str] = _fact(TEXT)  # running, not-running, in-progress, failed
+
+
+@dataclass(frozen=True)
+class Mps:
+    """The MPS daemon that the environment points at."""
+
+    pipe_directory: Fact[str] = _fact(TEXT)
+    reachable: Fact[bool] = _fact(FLAG)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The kernel driver, and the user-mode driver library (libcuda) that would be loaded."""
+
+    visible: Fact[bool] = _fact(FLAG)
+    version: Fact[str] = _fact(TEXT)  # of the kernel module
+    library_version: Fact[str] = _fact(TEXT)  # of the user-mode libraries
+    cuda: Fact[str] = _fact(TEXT)  # highest CUDA of the libcuda in use: "12.2"
+    libcuda: Fact[str] = _fact(TEXT)  # host, compat, stub, missing
+    libcuda_path: Fact[str] = _fact(TEXT)
+    device_nodes: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    uvm_device: Fact[bool] = _fact(FLAG)
+    devices_openable: Fact[bool] = _fact(FLAG)
+    nvml: Fact[str] = _fact(TEXT)  # "ok", or what NVML answered instead
+    fabric_manager: Fact[FabricManager] = _fact(RECORD, FabricManager)
+    mps: Fact[Mps] = _fact(RECORD, Mps)
+
+
+@dataclass(frozen=True)
+class Compat:
+    """A cuda-compat (forward compatibility) libcuda in the image."""
+
+    cuda: Fact[str] = _fact(TEXT)
+    version: Fact[str] = _fact(TEXT)
+    path: Fact[str] = _fact(TEXT)
+    resolved: Fact[bool] = _fact(FLAG)  # whether the loader would pick it
+    base_branches: Fact[Tuple[str, ...]] = _fact(TEXTS)  # from its own ELF note
+    device_brands: Fact[Tuple[str, ...]] = _fact(TEXTS)  # NVML brand numbers, from the note
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """GPUs as the driver reports them; `count` alike ones in one record."""
+
+    name: Fact[str] = _fact(TEXT)
+    count: Fact[int] = _fact(INT)
+    compute_capability: Fact[str] = _fact(TEXT)  # "9.0"
+    memory_gib: Fact[float] = _fact(NUMBER)
+    uuid: Fact[str] = _fact(TEXT)
+    brand: Fact[str] = _fact(TEXT)  # NVML brand number
+    mig_mode: Fact[bool] = _fact(FLAG)
+    mig_devices: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    compute_mode: Fact[str] = _fact(TEXT)
+    in_use_by_others: Fact[bool] = _fact(FLAG)
+    vgpu: Fact[bool] = _fact(FLAG)
+
+
+@dataclass(frozen=True)
+class Toolkit:
+    """The CUDA toolkit in the image. It says nothing about the framework's CUDA."""
+
+    version: Fact[str] = _fact(TEXT)
+    home: Fact[str] = _fact(TEXT)
+    nvcc: Fact[str] = _fact(TEXT)  # path, or version where only that is known
+
+
+@dataclass(frozen=True)
+class PythonEnv:
+    """The Python environment that the job would use, read from its files."""
+
+    version: Fact[str] = _fact(TEXT)
+    executable: Fact[str] = _fact(TEXT)
+    prefix: Fact[str] = _fact(TEXT)
+    kind: Fact[str] = _fact(TEXT)  # venv, conda, system
+    path: Fact[Tuple[str, ...]] = _fact(TEXTS)  # sys.path, without the standard library
+    packages: Fact[Mapping[str, str]] = _fact(NAMES)
+    packages_conda: Fact[Mapping[str, str]] = _fact(NAMES)
+
+
+@dataclass(frozen=True)
+class Framework:
+    """One framework build. `cuda` absent: a CPU build; `hip` known: a ROCm build."""
+
+    name: Fact[str] = _fact(TEXT)  # torch, tensorflow, jax, ...
+    version: Fact[str] = _fact(TEXT)
+    cuda: Fact[str] = _fact(TEXT)
+    hip: Fact[str] = _fact(TEXT)
+    cudnn: Fact[str] = _fact(TEXT)
+    nccl: Fact[str] = _fact(TEXT)
+    arch_list: Fact[Tuple[str, ...]] = _fact(TEXTS)  # sm_80, sm_90a, compute_90
+    build: Fact[str] = _fact(TEXT)  # pip, conda, ngc, source, vendor
+    index: Fact[str] = _fact(TEXT)  # cu124, cpu, ...
+    cxx11_abi: Fact[bool] = _fact(FLAG)
+    git_version: Fact[str] = _fact(TEXT)
+    path: Fact[str] = _fact(TEXT)
+
+
+@dataclass(frozen=True)
+class BuiltFor:
+    """What a compiled extension was built against."""
+
+    torch: Fact[str] = _fact(TEXT)
+    cuda: Fact[str] = _fact(TEXT)
+    python: Fact[str] = _fact(TEXT)
+    arch_list: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    cxx11_abi: Fact[bool] = _fact(FLAG)
+    numpy: Fact[str] = _fact(TEXT)
+
+
+@dataclass(frozen=True)
+class Extension:
+    """A compiled extension."""
+
+    name: Fact[str] = _fact(TEXT)
+    version: Fact[str] = _fact(TEXT)
+    built_for: Fact[BuiltFor] = _fact(RECORD, BuiltFor)
+
+
+@dataclass(frozen=True)
+class Library:
+    """A shared library as the loader would resolve it."""
+
+    name: Fact[str] = _fact(TEXT)
+    version: Fact[str] = _fact(TEXT)
+    path: Fact[str] = _fact(TEXT)
+    found_by: Fact[str] = _fact(TEXT)
+    needed_version: Fact[str] = _fact(TEXT)
+    needed_by: Fact[str] = _fact(TEXT)
+    missing: Fact[bool] = _fact(FLAG)
+    missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)
+
+
+@dataclass(frozen=True)
+class Job:
+    """How the job is launched."""
+
+    nodes: Fact[int] = _fact(INT)
+    gpus_per_node: Fact[int] = _fact(INT)
+    processes_per_node: Fact[int] = _fact(INT)
+    command: Fact[str] = _fact(TEXT)
+    platform: Fact[str] = _fact(TEXT)
+    uses_torch_compile: Fact[bool] = _fact(FLAG)
+    builds_extensions: Fact[bool] = _fact(FLAG)
+    loader_workers: Fact[int] = _fact(INT)
+
+
+@dataclass(frozen=True)
+class Image:
+    """The image's own configuration."""
+
+    name: Fact[str] = _fact(TEXT)
+    env: Fact[Mapping[str, str]] = _fact(NAMES)
+    entrypoint: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    command: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    base_entrypoint: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    shell: Fact[bool] = _fact(FLAG)
+    init: Fact[bool] = _fact(FLAG)
+    require_cuda: Fact[str] = _fact(TEXT)
+
+
+@dataclass(frozen=True)
+class Lock:
+    """A lock file, as text or as what was read from it."""
+
+    path: Fact[str] = _fact(TEXT)
+    text: Fact[str] = _fact(TEXT)
+    pins: Fact[Mapping[str, str]] = _fact(NAMES)
+    platforms: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    problem: Fact[str] = _fact(TEXT)
+
+
+def _section(kind: Type[Any]) -> Any:
+    return field(default_factory=kind, metadata={"section": kind})
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """All facts of one look. `origin`: live, directory or described; `root`: what was looked at."""
+
+    origin: str = "described"
+    root: str = ""
+    os: System = _section(System)
+    host: Host = _section(Host)
+    driver: Driver = _section(Driver)
+    gpus: Fact[Tuple[Gpu, ...]] = _fact(RECORDS, Gpu)
+    compats: Fact[Tuple[Compat, ...]] = _fact(RECORDS, Compat)
+    toolkit: Toolkit = _section(Toolkit)
+    python: PythonEnv = _section(PythonEnv)
+    frameworks: Fact[Tuple[Framework, ...]] = _fact(RECORDS, Framework)
+    extensions: Fact[Tuple[Extension, ...]] = _fact(RECORDS, Extension)
+    libraries: Fact[Tuple[Library, ...]] = _fact(RECORDS, Library)
+    env: Fact[Mapping[str, str]] = _fact(NAMES)
+    job: Job = _section(Job)
+    image: Image = _section(Image)
+    locks: Fact[Tuple[Lock, ...]] = _fact(RECORDS, Lock)
+    logs: Fact[Tuple[str, ...]] = _fact(TEXTS)
+
+    def variable(self, name: str) -> Fact[str]:
+        """One environment variable of the job: known, absent, or unknown with the whole."""
+        if not self.env.known:
+            return unknown(self.env.unknown) if self.env.unknown else absent(self.env.source)
+        value = self.env.get({}).get(name)
+        source = "environment variable " + name
+        return absent(source) if value is None else known(value, source)

@@ -1,0 +1,178 @@
+"""From outcomes to the report: the rules are run, the policy is applied, the verdict falls.
+
+The verdict is *fail* or *warn* by the worst finding that counts; else *unknown* when a fact
+that was looked for could not be observed and a rule needed it, or when nothing could be decided
+at all; else *pass*. A fact nobody looked for (left out of a description) is listed among the
+unknowns and does not turn a decided verdict into unknown.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+
+from .matrix import Matrix
+from .policy import Policy, Waiver
+from .rules.registry import (
+    FAIL,
+    INFO,
+    OFF,
+    RULES,
+    WARN,
+    Finding,
+    Outcome,
+    Passed,
+    Rule,
+    Undecided,
+    fact_at,
+)
+from .snapshot import Snapshot
+
+PASS, UNKNOWN = "pass", "unknown"
+ORDER = {FAIL: 0, WARN: 1, INFO: 2}
+
+
+class Reference(NamedTuple):
+    """Where a rule's knowledge comes from."""
+
+    title: str
+    url: str
+
+
+@dataclass(frozen=True)
+class Judged:
+    """A finding after policy, with the rule it is of."""
+
+    rule: Rule
+    severity: str
+    finding: Finding
+    references: Tuple[Reference, ...] = ()
+    waived: Optional[Waiver] = None
+
+    @property
+    def counts(self) -> bool:
+        return self.waived is None
+
+
+class Missing(NamedTuple):
+    """A fact that a rule needed: why it is unknown, and how to get it."""
+
+    fact: str
+    reason: str
+    how_to_know: str
+    rule: str
+    note: str
+    looked: bool
+
+
+@dataclass(frozen=True)
+class Report:
+    """What came out: verdict, findings (worst first), unknowns, and every rule's outcomes."""
+
+    verdict: str
+    findings: Tuple[Judged, ...]
+    unknowns: Tuple[Missing, ...]
+    outcomes: Tuple[Tuple[Rule, Outcome], ...]
+    snapshot: Snapshot
+    matrix_date: str
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+
+
+def judge(
+    snapshot: Snapshot, matrix: Matrix, policy: Optional[Policy] = None, today: str = ""
+) -> Report:
+    """The report on a snapshot. `today` (ISO date) decides which waivers still hold."""
+    policy = policy or Policy()
+    outcomes: List[Tuple[Rule, Outcome]] = []
+    for rule in RULES:
+        if policy.severity.get(rule.name) != OFF:
+            outcomes.extend((rule, one) for one in rule.function(snapshot, matrix))
+    findings = [
+        _judged(rule, one, matrix, policy, today)
+        for rule, one in outcomes
+        if isinstance(one, Finding)
+    ]
+    findings.sort(key=lambda one: (not one.counts, ORDER[one.severity]))
+    unknowns = tuple(_missing(snapshot, outcomes))
+    return Report(
+        verdict=_verdict(findings, unknowns, outcomes),
+        findings=tuple(findings),
+        unknowns=unknowns,
+        outcomes=tuple(outcomes),
+        snapshot=snapshot,
+        matrix_date=matrix.date,
+    )
+
+
+def _judged(rule: Rule, one: Finding, m: Matrix, policy: Policy, today: str) -> Judged:
+    severity = one.severity or rule.severity
+    chosen = policy.severity.get(rule.name)
+    if chosen and (severity != INFO or chosen == INFO):
+        severity = chosen
+    waiver = next((w for w in policy.waivers if w.rule == rule.name and today <= w.until), None)
+    references = tuple(Reference(*one) for one in m.references(one.sources))
+    return Judged(rule, severity, one, references, waiver)
+
+
+def _verdict(
+    findings: List[Judged], unknowns: Tuple[Missing, ...], outcomes: List[Tuple[Rule, Outcome]]
+) -> str:
+    worst = {one.severity for one in findings if one.counts}
+    if FAIL in worst:
+        return FAIL
+    if WARN in worst:
+        return WARN
+    decided = any(isinstance(one, (Finding, Passed)) for _rule, one in outcomes)
+    blocked = any(one.looked for one in unknowns)
+    return PASS if decided and not blocked else UNKNOWN
+
+
+def _missing(snapshot: Snapshot, outcomes: List[Tuple[Rule, Outcome]]) -> List[Missing]:
+    found: Dict[Tuple[str, str], Missing] = {}
+    for rule, one in outcomes:
+        if not isinstance(one, Undecided):
+            continue
+        for place in one.missing or ("",):
+            fact = fact_at(snapshot, place) if place else None
+            reason = (fact.unknown if fact else "") or "the tables do not decide it"
+            looked = fact is None or fact.looked
+            missing = Missing(place, reason, how_to_know(place), rule.name, one.note, looked)
+            found.setdefault((place, rule.name), missing)
+    return list(found.values())
+
+
+_HOW: Tuple[Tuple[str, str], ...] = (
+    ("driver.version", "cat /proc/driver/nvidia/version, or --assume driver=VERSION"),
+    ("driver.cuda", "nvidia-smi prints it as CUDA Version; or --assume driver=VERSION"),
+    ("driver.libcuda", "ldconfig -p | grep libcuda"),
+    ("driver.", "run preflight in the container that the job runs in"),
+    ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
+    ("compats", "ls -l /usr/local/cuda*/compat"),
+    ("frameworks", "python -c 'import torch; print(torch.__version__, torch.cuda.get_arch_list())'"),
+    ("extensions", "cuobjdump --list-elf FILE.so"),
+)
+
+
+def how_to_know(place: str) -> str:
+    """The command or flag that makes a fact known."""
+    for beginning, words in _HOW:
+        if place.startswith(beginning):
+            return words
+    return "run preflight where the job runs"
+
+
+def exit_code(report: Report, fail_on: str = FAIL, retry_code: int = 75) -> int:
+    """0; 75 (`retry_code`) when another node or a later try may cure it; 78 otherwise."""
+    failing = {"fail": (FAIL,), "warn": (FAIL, WARN), "unknown": (FAIL, WARN, UNKNOWN)}[fail_on]
+    if report.verdict not in failing:
+        return 0
+    counted = [one for one in report.findings if one.counts and one.severity in failing]
+    curable = all(one.rule.retry for one in counted)
+    return retry_code if curable else 78
+
+
+def with_times(report: Report, milliseconds: Mapping[str, float]) -> Report:
+    """The report with how long each step took."""
+    return replace(report, milliseconds=dict(milliseconds))
+
+
