@@ -54,7 +54,9 @@ def compare(name: str, document: Dict[str, Any], report: verdict.Report) -> Resu
     named = expected["rule"] is None or bool(set(found) & set(wanted))
     right = report.verdict in verdicts
     if expected["verdict"] == "pass":
-        outcome = "named" if right else "false alarm" if report.verdict == "fail" else "other verdict"
+        outcome = (
+            "named" if right else "false alarm" if report.verdict == "fail" else "other verdict"
+        )
     elif named and right:
         outcome = "named"
     elif named:

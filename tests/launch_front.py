@@ -3,9 +3,12 @@
 Usage: launch_front.py HOME JUDGE [OPTION=VALUE...] exec [...] -- CMD...
 """
 
+import os
+import signal
 import sys
 import time
 import types
+from functools import partial
 
 sys.path.insert(0, sys.argv[1])
 
@@ -93,6 +96,21 @@ def swallows():
     hangs()
 
 
+def signalled_at_fork(number):
+    """Get the signal when the child exists and nobody but the kernel has noted it yet."""
+    fork = os.fork
+
+    def fork_and_signal():
+        pid = fork()
+        if pid:
+            os.write(1, str(pid).encode())
+            os.kill(os.getpid(), number)
+        return pid
+
+    os.fork = fork_and_signal
+    return hangs_in_a_child()
+
+
 def writes():
     print("a report")
     return good()
@@ -105,7 +123,12 @@ def many_lines():
 def run(argv):
     command = argv[argv.index("--") + 1 :]
     command += ["x" * 100_000] * (40 if options.pop("stretch", 0) else 0)
-    return launch.become(command, globals()[judge], **options)
+    return launch.become(command, judges[judge], **options)
+
+
+judges = dict(globals())
+for number in (signal.SIGHUP, signal.SIGINT, signal.SIGALRM, signal.SIGTERM):
+    judges[f"signalled_at_fork_{int(number)}"] = partial(signalled_at_fork, number)
 
 
 judge = sys.argv[2]

@@ -241,8 +241,7 @@ class Slow:
         self.process.kill()
         self.process.wait()
         self.process.stdout.close()
-        for pid in self.workers:
-            assert not alive(pid)
+        eventually(lambda: not any(alive(pid) for pid in self.workers), seconds=2.0)
 
     def send(self, number):
         """Send it; the exit code, and how long it took."""
@@ -278,6 +277,14 @@ def test_a_signal_during_the_checks_ends_them_at_once(number, code):
         ended, seconds = slow.send(number)
     assert ended == code
     assert seconds < 1.0
+
+
+@pytest.mark.parametrize(("number", "code"), [*ENDINGS, (signal.SIGALRM, 0)])
+def test_a_signal_in_the_moment_of_a_fork_leaves_no_child(number, code):
+    done = run(f"signalled_at_fork_{int(number)}", "true")
+    assert done.returncode == code
+    (worker,) = done.stdout.split()
+    eventually(lambda: not alive(int(worker)), seconds=2.0)
 
 
 def test_an_ignored_signal_ends_nothing():

@@ -1,6 +1,8 @@
 """Nothing escapes a root, and nothing in it can hang, crash or flood the reader."""
 
+import contextlib
 import errno
+import json
 import os
 import random
 import socket
@@ -214,17 +216,26 @@ def test_a_device_node_in_a_directory(tree):
     refused(lambda: Root(str(tree)).read("/zero"), errno.EINVAL)
 
 
-@pytest.mark.skipif(os.getuid() == 0, reason="root may read everything")
+@contextlib.contextmanager
+def as_nobody():
+    """Be a user who may not read everything."""
+    if os.getuid() == 0:
+        os.seteuid(65534)
+    try:
+        yield
+    finally:
+        os.seteuid(os.getuid())
+
+
 def test_unreadable(tree):
     (tree / "etc" / "name").chmod(0)
-    root = Root(str(tree))
-    refused(lambda: root.read("/etc/name"), errno.EACCES)
     (tree / "etc").chmod(0)
-    try:
+    root = Root(str(tree))
+    with as_nobody():
+        refused(lambda: root.read("/etc/name"), errno.EACCES)
         refused(lambda: root.listing("/etc"), errno.EACCES)
         assert root.names("/etc") == [] and not root.exists("/etc/name")
-    finally:
-        (tree / "etc").chmod(0o755)
+    (tree / "etc").chmod(0o755)
 
 
 def test_a_huge_sparse_file_is_refused(tree):
@@ -259,8 +270,7 @@ def test_files_that_do_not_tell_their_size():
 def test_names_that_no_file_can_have(tree, path, live):
     root = Root() if live else Root(str(tree))
     for call in (root.resolve, root.read, root.stat, root.on_host, root.listing):
-        if not (live and call == root.resolve):
-            refused(lambda call=call: call(path), errno.EINVAL)
+        refused(lambda call=call: call(path), errno.EINVAL)
     assert not root.exists(path) and root.names(path) == [] and root.first_text([path]) is None
 
 
@@ -334,14 +344,14 @@ def in_chroot(folder, paths):
         try:
             os.chroot(folder)
             os.chdir("/")
-            os.write(write, repr([seen(os.stat, path) for path in paths]).encode())
+            os.write(write, json.dumps([seen(os.stat, path) for path in paths]).encode())
         finally:
             os._exit(0)
     os.close(write)
     with os.fdopen(read, "rb") as answer:
         text = answer.read()
     os.waitpid(child, 0)
-    return eval(text.decode()) if text else None
+    return json.loads(text.decode()) if text else None
 
 
 @pytest.mark.parametrize("seed", range(40))

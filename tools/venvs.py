@@ -17,7 +17,7 @@ from typing import Dict, List, Sequence
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: What building a wheel needs, so that it is fetched once and not at every build.
-BUILD = ("hatchling>=1.17", "tomli")
+BUILD = ("hatchling>=1.26", "tomli")
 
 _STAMP = ".preflight-holds"
 

@@ -109,7 +109,11 @@ def _parser(command: str, usage: str) -> _Parser:
     add("--timeout", metavar="S", help="of the whole check (30)")
     add("--root", metavar="DIR", help="an unpacked image instead of this machine")
     add("--python", metavar="PATH", help="the job's interpreter or environment")
-    add("--env-file", metavar="FILE", help="the job's environment (NAME=VALUE lines) instead of ours")
+    add(
+        "--env-file",
+        metavar="FILE",
+        help="the job's environment (NAME=VALUE lines), not ours",
+    )
     return parser
 
 
@@ -142,7 +146,7 @@ def _diagnose(words: List[str]) -> int:
     return _report(report, asked, args)
 
 
-def _document(path: str) -> "Snapshot":
+def _document(path: str) -> Snapshot:
     import json
 
     from . import snapshot, snapshot_json
@@ -150,9 +154,7 @@ def _document(path: str) -> "Snapshot":
     from .settings import BadUsage
 
     try:
-        stream = sys.stdin.buffer if path == "-" else open(path, "rb")
-        with stream:
-            data = stream.read(DOCUMENT_LIMIT + 1)
+        data = _bytes(path)
         if len(data) > DOCUMENT_LIMIT:
             raise ValueError(f"larger than {DOCUMENT_LIMIT >> 20} MiB")
         document = json.loads(data.decode("utf-8-sig"))
@@ -165,6 +167,13 @@ def _document(path: str) -> "Snapshot":
         raise BadUsage(f"{path}: nested too deeply") from None
     except ValueError as error:
         raise BadUsage(f"{path}: {error}") from None
+
+
+def _bytes(path: str) -> bytes:
+    if path == "-":
+        return sys.stdin.buffer.read(DOCUMENT_LIMIT + 1)
+    with open(path, "rb") as stream:
+        return stream.read(DOCUMENT_LIMIT + 1)
 
 
 def _snapshot(words: List[str]) -> int:
@@ -211,7 +220,12 @@ def _rules(words: List[str]) -> int:
         near = [r.name for r in registry.RULES if args.name in r.name]
         hint = f"; did you mean {', '.join(near)}?" if near else " (see preflight rules)"
         return _usage(f"rules: no rule is called {args.name!r}{hint}")
-    return _print(f"{rule.name} ({rule.severity})\n\n{rule.documentation}\n")
+    from . import matrix
+
+    sources = [" ".join(filter(None, one)) for one in matrix.load().references(rule.sources)]
+    listed = "\n".join("  " + one for one in sources)
+    head = f"{rule.name} ({rule.severity})"
+    return _print(f"{head}\n\n{rule.documentation}\n\nSources:\n{listed}\n")
 
 
 _RUN: Dict[str, Callable[[List[str]], int]] = {
@@ -226,7 +240,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
 # -- printing -------------------------------------------------------------------------------
 
 
-def _report(report: "Report", asked: "Settings", args: argparse.Namespace) -> int:
+def _report(report: Report, asked: Settings, args: argparse.Namespace) -> int:
     from . import verdict
 
     plain = False
@@ -238,7 +252,7 @@ def _report(report: "Report", asked: "Settings", args: argparse.Namespace) -> in
     return verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
 
 
-def _render(report: "Report", fmt: str, args: argparse.Namespace, colour: bool) -> str:
+def _render(report: Report, fmt: str, args: argparse.Namespace, colour: bool) -> str:
     if fmt == "json":
         from .reports import json_report
 
@@ -283,7 +297,7 @@ def _print(text: str) -> int:
     return 0
 
 
-def _writable(asked: "Settings") -> None:
+def _writable(asked: Settings) -> None:
     """Say that a report cannot be written before the work, not after it."""
     from .settings import BadUsage
 

@@ -106,13 +106,16 @@ def _python(what: Look) -> s.Snapshot:
     found = python_env.find_interpreter(what.root, what.env, what.python, what.command)
     if not found.known:
         python = s.PythonEnv(executable=found)
-        return s.Snapshot(python=python, frameworks=replace(found, value=None))
+        none: s.Fact[Any] = s.Fact(source=found.source, unknown=found.unknown)
+        return s.Snapshot(python=python, frameworks=none)
     python = python_env.read_environment(what.root, found.get(""), what.env)
     if not python.executable.known:
         python = replace(python, executable=found)
     arch = system.read(what.root, what.env).arch.get("")
     seen = frameworks.read_frameworks(what.root, python, what.env, arch)
-    return s.Snapshot(python=python, frameworks=s.known(tuple(seen), ", ".join(python.path.get(()))))
+    return s.Snapshot(
+        python=python, frameworks=s.known(tuple(seen), ", ".join(python.path.get(())))
+    )
 
 
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
@@ -126,7 +129,7 @@ PROBES: Dict[str, Probe] = {
     "nvml": Probe(
         lambda _what: driver.nvml(),
         15,
-        lambda why: s.Snapshot(driver=s.Driver(nvml=why), gpus=why),
+        lambda why: s.Snapshot(driver=s.Driver(nvml=why, version=why), gpus=why),
         live_only=True,
     ),
     "libcuda": Probe(lambda _what: driver.libcuda(), 10, _lost_driver("cuda"), live_only=True),

@@ -96,7 +96,7 @@ def _child(call: Callable[[], Any], write: int) -> None:
         _silence(write)
         try:
             answer = {"value": call()}
-        except BaseException as error:  # noqa: B036 - whatever it is, it is the answer
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
             answer = {"problem": f"{type(error).__name__}: {error}"}
         data = json.dumps(answer).encode()
         while data:

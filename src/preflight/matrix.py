@@ -187,7 +187,9 @@ class Matrix:
         if not oldest:
             return Way(UNDECIDED, top, oldest, sources)
         if need[0] == offered[0] and need[0] >= FIRST_MINOR_COMPATIBLE:
-            return Way(self._minor(offered, oldest, None if lifted else driver), top, oldest, sources)
+            return Way(
+                self._minor(offered, oldest, None if lifted else driver), top, oldest, sources
+            )
         if ceiling is None and driver and self.newer_than_known(driver):
             return Way(UNDECIDED, top, oldest, sources)
         return Way(NO, top, oldest, sources)
@@ -204,7 +206,7 @@ class Matrix:
         keys: List[str] = []
         toolkit = self.toolkit(cuda) or self._floor_row(cuda)
         for row in (toolkit, self.branch(driver) if driver else None):
-            keys.extend(row["source"] if row else [])
+            keys.extend(row["source"][:1] if row else [])  # the first one is the nearest
         return tuple(keys)
 
     def ptx_isa(self, cuda: str) -> Optional[Numbers]:
@@ -237,6 +239,14 @@ class Matrix:
                     self._gpus.setdefault(_plain(one), row)
         plain = _plain(name)
         return self._gpus.get(plain) or self._gpus.get(plain.replace(" laptop gpu", ""))
+
+    def gpu_on_bus(self, device: str) -> Optional[Row]:
+        """The row of a GPU by its PCI vendor and device id ("10de:20b2")."""
+        for row in self._tables["gpus"]["gpu"]:
+            if device in row.get("pci", []):
+                found: Row = row
+                return found
+        return None
 
     def find_gpu(self, text: str) -> Optional[Row]:
         """The row of a product by name or part of it ("A100", "rtx 4090").
@@ -280,11 +290,12 @@ class Matrix:
         """The row of the architecture with a compute capability ("7.0" gives Volta)."""
         for row in self._tables["architectures"]["architecture"]:
             if capability in row["capabilities"]:
-                return row  # type: ignore[no-any-return]
+                found: Row = row
+                return found
         return None
 
     def kernels(self, capability: str, targets: Sequence[str]) -> Kernels:
-        """Which of the build's `targets` ("sm_80", "sm_90a", "compute_90") serves a GPU, and how."""
+        """Which of the build's `targets` ("sm_80", "sm_90a", "compute_90") serves a GPU."""
         architecture = self.architecture(capability)
         jetson = bool(architecture and architecture.get("jetson"))
         code = [one for one in targets if one.startswith("sm_") and _serves(one, capability)]
@@ -393,7 +404,7 @@ def read_tables(directory: str) -> Dict[str, Any]:
     try:
         import tomllib as toml
     except ImportError:
-        import tomli as toml  # type: ignore[no-redef]
+        import tomli as toml
     tables: Dict[str, Any] = {}
     for name in sorted(os.listdir(directory)):
         if name.endswith(".toml"):

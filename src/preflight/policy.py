@@ -1,19 +1,19 @@
 """What a team decides: `preflight.toml`, or `[tool.preflight]` of a pyproject.toml.
 
-    fail-on = "fail"            # fail, warn or unknown: what makes the exit code non-zero
-    mode = "enforce"            # of exec: enforce, warn or off
-    fail-closed = false         # of exec: whether preflight's own fault stops the job
-    timeout = 30                # seconds, of the whole check
-    retry-exit-code = 75        # what a failure that another node may cure exits with
-    assume = ["gpu=NVIDIA A100-SXM4-80GB"]
+fail-on = "fail"            # fail, warn or unknown: what makes the exit code non-zero
+mode = "enforce"            # of exec: enforce, warn or off
+fail-closed = false         # of exec: whether preflight's own fault stops the job
+timeout = 30                # seconds, of the whole check
+retry-exit-code = 75        # what a failure that another node may cure exits with
+assume = ["gpu=NVIDIA A100-SXM4-80GB"]
 
-    [severity]
-    "driver/too-old-for-ptx" = "warn"      # fail, warn, info or off
+[severity]
+"driver/too-old-for-ptx" = "warn"      # fail, warn, info or off
 
-    [[waiver]]
-    rule = "gpu/no-kernels-for-architecture"
-    reason = "the P100 queue is being retired"
-    until = "2027-03-31"
+[[waiver]]
+rule = "gpu/no-kernels-for-architecture"
+reason = "the P100 queue is being retired"
+until = "2027-03-31"
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ def read(path: str) -> Policy:
     try:
         import tomllib as toml
     except ImportError:
-        import tomli as toml  # type: ignore[no-redef]
+        import tomli as toml
     try:
         with open(path, "rb") as stream:
             document = toml.load(stream)
@@ -163,12 +163,12 @@ def _timeout(document: Mapping[str, Any]) -> Optional[float]:
 
 
 def _exit_code(document: Mapping[str, Any]) -> int:
-    value = document.get("retry-exit-code", 75)
+    value: Any = document.get("retry-exit-code", 75)
     if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= 254:
         raise BadPolicy("retry-exit-code: expected a whole number from 1 to 254")
     if value in RESERVED_CODES:
         raise BadPolicy(f"retry-exit-code: {value} means something else to platforms")
-    return value
+    return int(value)
 
 
 def _texts(document: Mapping[str, Any], key: str) -> Tuple[str, ...]:

@@ -80,9 +80,13 @@ def unknown(reason: str, source: str = "") -> Fact[Any]:
 
 
 def merge(first: Fact[T], second: Fact[T]) -> Fact[T]:
-    """`first` where it is known; otherwise `second`; what `second` says otherwise is kept."""
+    """`first` where it is known; otherwise `second`; what `second` says otherwise is kept.
+
+    Absent for one witness while another could not look is unknown.
+    """
     if not first.known:
-        return second if second.known or not first.looked else first
+        unsure = first.absent and second.unknown and second.looked
+        return second if second.known or not first.looked or unsure else first
     if second.known and second.value != first.value:
         other = Observation(second.value, second.source)
         return replace(first, differs=first.differs + (other,) + second.differs)

@@ -158,7 +158,11 @@ def _value_in(value: Any, kind: str, item: Any, where: str) -> Any:
     return check(value, kind, where)
 
 
-_PLAIN = {s.TEXT: (str, "a string"), s.INT: (int, "a whole number"), s.FLAG: (bool, "true or false")}
+_PLAIN = {
+    s.TEXT: (str, "a string"),
+    s.INT: (int, "a whole number"),
+    s.FLAG: (bool, "true or false"),
+}
 
 
 def check(value: Any, kind: str, where: str) -> Any:
@@ -197,7 +201,7 @@ _LEAVES: Dict[str, Dict[str, Any]] = {
 
 
 def json_schema() -> Dict[str, Any]:
-    """The JSON Schema (draft 2020-12) of what :func:`to_json` writes and :func:`from_json` reads."""
+    """The JSON Schema (draft 2020-12) of what :func:`to_json` writes."""
     definitions: Dict[str, Any] = {}
     schema = _record_schema(s.Snapshot, definitions)
     schema["properties"]["schema"] = {"const": s.SCHEMA}

@@ -110,7 +110,7 @@ def _judged(rule: Rule, one: Finding, m: Matrix, policy: Policy, today: str) -> 
     if chosen and (severity != INFO or chosen == INFO):
         severity = chosen
     waiver = next((w for w in policy.waivers if w.rule == rule.name and today <= w.until), None)
-    references = tuple(Reference(*one) for one in m.references(one.sources))
+    references = tuple(Reference(*one) for one in m.references((*rule.sources, *one.sources)))
     return Judged(rule, severity, one, references, waiver)
 
 
@@ -136,19 +136,25 @@ def _missing(snapshot: Snapshot, outcomes: List[Tuple[Rule, Outcome]]) -> List[M
             fact = fact_at(snapshot, place) if place else None
             reason = (fact.unknown if fact else "") or "the tables do not decide it"
             looked = fact is None or fact.looked
-            missing = Missing(place, reason, how_to_know(place), rule.name, one.note, looked)
+            silent = looked and snapshot.origin == "live" and place == "driver.cuda"
+            how = _SILENT if silent else how_to_know(place)
+            missing = Missing(place, reason, how, rule.name, one.note, looked)
             found.setdefault((place, rule.name), missing)
     return list(found.values())
 
 
+#: A driver that was asked and did not answer is no question of a missing fact.
+_SILENT = "nvidia-smi on the node: a driver that hangs or crashes needs a reboot, or another node"
+
 _HOW: Tuple[Tuple[str, str], ...] = (
+    ("driver.nvml", _SILENT),
     ("driver.version", "cat /proc/driver/nvidia/version, or --assume driver=VERSION"),
     ("driver.cuda", "nvidia-smi prints it as CUDA Version; or --assume driver=VERSION"),
     ("driver.libcuda", "ldconfig -p | grep libcuda"),
     ("driver.", "run preflight in the container that the job runs in"),
     ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
     ("compats", "ls -l /usr/local/cuda*/compat"),
-    ("frameworks", "python -c 'import torch; print(torch.__version__, torch.cuda.get_arch_list())'"),
+    ("frameworks", "python -m torch.utils.collect_env; torch.cuda.get_arch_list()"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
 
@@ -174,5 +180,3 @@ def exit_code(report: Report, fail_on: str = FAIL, retry_code: int = 75) -> int:
 def with_times(report: Report, milliseconds: Mapping[str, float]) -> Report:
     """The report with how long each step took."""
     return replace(report, milliseconds=dict(milliseconds))
-
-

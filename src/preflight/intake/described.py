@@ -58,13 +58,17 @@ def _nothing(_value: Any) -> Dict[str, Any]:
 def _python(document: Mapping[str, Any]) -> s.PythonEnv:
     given = {"version": document.get("python"), "packages": document.get("packages"),
              "packages_conda": document.get("packages_conda")}  # fmt: skip
-    return _record(s.PythonEnv, {k: v for k, v in given.items() if v is not None}, "python")
+    python: s.PythonEnv = _record(
+        s.PythonEnv, {k: v for k, v in given.items() if v is not None}, "python"
+    )
+    return python
 
 
 def _framework(name: str, document: Any) -> s.Framework:
     given = dict(_object(document, name))
     given["name"] = name
-    return _record(s.Framework, given, name)
+    framework: s.Framework = _record(s.Framework, given, name)
+    return framework
 
 
 def _section(name: str, kind: Type[Any]) -> Callable[[Any], Dict[str, Any]]:

@@ -325,7 +325,7 @@ _COMPUTE_MODES = {0: "Default", 1: "Exclusive_Thread", 2: "Prohibited", 3: "Excl
 def _ask(call: Callable[[], Any], source: str) -> s.Fact[Any]:
     try:
         return s.known(call(), source)
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001 - a lying library raises anything
         return s.unknown(_words(error), source)
 
 
@@ -438,7 +438,9 @@ def _visible(driver: s.Driver) -> s.Fact[bool]:
         return s.known(True, driver.device_nodes.source)
     if driver.nvml.value == "ok":
         return s.known(True, driver.nvml.source)
-    silent = [one for one in (driver.version, driver.nvml, driver.cuda) if one.looked and one.unknown]
+    silent = [
+        one for one in (driver.version, driver.nvml, driver.cuda) if one.looked and one.unknown
+    ]
     if driver.cuda.known or driver.libcuda.value == "stub":
         return s.unknown("libcuda answers, but no kernel driver or device can be seen")
     if silent:

@@ -91,7 +91,9 @@ def json_schema() -> Dict[str, Any]:
         findings=_list(finding),
         recommendations=_list(recommendation),
         snapshot=snapshot,
-        unknowns=_list(_object(fact=text, reason=text, how_to_know=text, rule=text, undecided=text)),
+        unknowns=_list(
+            _object(fact=text, reason=text, how_to_know=text, rule=text, undecided=text)
+        ),
         milliseconds={"type": "object", "additionalProperties": {"type": "number"}},
     )
     draft = "https://json-schema.org/draft/2020-12/schema"

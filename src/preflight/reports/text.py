@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from typing import List, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from .. import __version__
 from .. import snapshot as s
@@ -35,14 +35,17 @@ class Style(NamedTuple):
         return f"\033[{code}m{text}\033[0m" if self.colour and code else text
 
 
-def render(report: Report, style: Style = Style(), explain: bool = False) -> str:
+PLAIN = Style()
+
+
+def render(report: Report, style: Style = PLAIN, explain: bool = False) -> str:
     """The report as text, ending in a newline."""
     lines = [_title(report), ""]
     lines += _chain(report, style)
     for one in report.findings:
         lines += [""] + _finding(one, style, explain)
     if explain:
-        lines += _unknowns(report.unknowns, style)
+        lines += _unknowns(report, style)
     lines += ["", verdict_line(report, style)]
     return "\n".join(lines) + "\n"
 
@@ -145,7 +148,7 @@ def _gpus(snapshot: s.Snapshot) -> str:
     found = snapshot.gpus
     if not found.known:
         return "unknown: " + (found.unknown or "none")
-    counts: "dict[str, int]" = {}
+    counts: dict[str, int] = {}
     for gpu in found.get(()):
         name = gpu.name.value or "GPU"
         capability = gpu.compute_capability.value
@@ -159,7 +162,7 @@ def _container(snapshot: s.Snapshot) -> str:
     return ", ".join(snapshot.driver.device_nodes.get(())) or "devices"
 
 
-def _fact(fact: "s.Fact[str]") -> str:
+def _fact(fact: s.Fact[str]) -> str:
     words = str(fact.value) + (" (assumed)" if fact.assumed else "")
     for other in fact.differs:
         words += f" ({other.source} says {other.value})"
@@ -202,20 +205,20 @@ def _proof(proof: Evidence) -> str:
     return f"{proof.fact} = {proof.value}  [{proof.source}]{assumed}"
 
 
-def _unknowns(unknowns: Sequence[Missing], style: Style) -> List[str]:
-    if not unknowns:
-        return []
-    lines = ["", "not known:"]
-    seen = set()
-    for one in unknowns:
-        if one.fact not in seen:
-            seen.add(one.fact)
-            text = f"{one.fact or one.note} ({one.reason}); to know it: {one.how_to_know}"
-            lines += _wrapped(text, "  ", 4, style)
+def _unknowns(report: Report, style: Style) -> List[str]:
+    """What is not known, once a fact; on a machine only what was looked for in vain."""
+    described = report.snapshot.origin == "described"
+    seen: Dict[str, Missing] = {}
+    for one in report.unknowns:
+        if one.looked or described:
+            seen.setdefault(one.fact or one.note, one)
+    lines = ["", "not known:"] if seen else []
+    for name, one in seen.items():
+        lines += _wrapped(f"{name} ({one.reason}); to know it: {one.how_to_know}", "  ", 4, style)
     return lines
 
 
-def verdict_line(report: Report, style: Style = Style()) -> str:
+def verdict_line(report: Report, style: Style = PLAIN) -> str:
     """The verdict and its reason on one line."""
     word = report.verdict.upper()
     return style.paint(word, word) + ": " + verdict_words(report)
@@ -228,9 +231,16 @@ def verdict_words(report: Report) -> str:
         return _worst(worst)
     if report.verdict == "unknown":
         return _undecided(report)
-    builds = [one for one in report.snapshot.frameworks.get(()) if one.cuda.known]
-    names = ", ".join(" ".join(filter(None, (b.name.value, b.version.value))) for b in builds)
-    return f"{names} runs here" if names else "nothing found that would stop the job"
+    return "; ".join(_runs(report)) or "nothing found that would stop the job"
+
+
+def _runs(report: Report) -> List[str]:
+    """What runs, and in which way: "torch 2.8.0+cu128 runs natively"."""
+    return [
+        f"{one.subject} {one.note}"
+        for rule, one in report.outcomes
+        if rule.name == "driver/too-old-for-cuda" and isinstance(one, Passed)
+    ]
 
 
 def _worst(worst: Judged) -> str:
@@ -266,7 +276,7 @@ def _wrapped(text: str, head: str, indent: int, style: Style) -> List[str]:
     return [head + lines[0].lstrip(), *lines[1:]]
 
 
-def answers(report: Report, style: Style = Style()) -> str:
+def answers(report: Report, style: Style = PLAIN) -> str:
     """Every rule's answer in a line or two, for `-v`."""
     lines = ["", "rules:"]
     for rule, outcome in report.outcomes:

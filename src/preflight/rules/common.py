@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Iterator, List, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..matrix import UNDECIDED, Matrix, Way, targets
 from ..snapshot import Compat, Fact, Framework, Gpu, Snapshot
+from .registry import NotApplicable, Outcome, Undecided
 
 #: Values of NVIDIA_VISIBLE_DEVICES that give a container no GPU (NVIDIA Container Toolkit docs).
 NO_DEVICES = ("", "void", "none")
@@ -99,15 +100,49 @@ def devices(s: Snapshot, m: Matrix) -> List[Device]:
     return found
 
 
-def builds(s: Snapshot) -> List[Build]:
+def builds(s: Snapshot, m: Matrix) -> List[Build]:
     """The frameworks that are CUDA builds."""
     found = []
     for number, one in enumerate(s.frameworks.get(())):
-        if one.cuda.value:
+        cuda = cuda_of(s, m, one)
+        if cuda:
             place = f"frameworks[{number}]"
-            places = (place + ".version", place + ".cuda")
-            found.append(Build(place, one, framework_label(one), one.cuda.value, places))
+            places = (place + ".version", place + ".cuda", place + ".build")
+            found.append(Build(place, one, framework_label(one), cuda, places))
     return found
+
+
+def cuda_of(s: Snapshot, m: Matrix, one: Framework) -> Optional[str]:
+    """The CUDA a framework was built with; None for a CPU build or when it cannot be told.
+
+    Where nobody looked at the build's own record, the local version tells it (2.4.0+cu121), and
+    a plain torch release that pip installed is the build that the default index gives.
+    """
+    if one.cuda.known or one.cuda.looked:
+        return one.cuda.value
+    release, _, local = one.version.get("").partition("+")
+    digits = local[2:]
+    if local.startswith("cu") and digits.isdigit() and len(digits) > 1:
+        return f"{digits[:-1]}.{digits[-1]}"
+    if local or one.name.value != "torch" or one.build.value != "pip" or not release:
+        return None
+    for row in m.torch_builds(release, s.os.arch.get("x86_64")):
+        if release in row.get("default", []):
+            cuda: Optional[str] = row.get("cuda")
+            return cuda
+    return None
+
+
+def no_builds(s: Snapshot, m: Matrix) -> Outcome:
+    """Why a rule about CUDA builds has none: none is here, or it could not be seen."""
+    if not s.frameworks.known and s.frameworks.unknown and s.frameworks.looked:
+        return Undecided(("frameworks",), "which framework builds are here")
+    for number, one in enumerate(s.frameworks.get(())):
+        if one.cuda.unknown and not cuda_of(s, m, one):
+            label = framework_label(one)
+            place = f"frameworks[{number}].cuda"
+            return Undecided((place,), f"which CUDA {label} was built with", label)
+    return NotApplicable("no CUDA build of a framework here")
 
 
 def framework_label(one: Framework) -> str:
@@ -115,9 +150,9 @@ def framework_label(one: Framework) -> str:
     return " ".join(filter(None, (one.name.value or "framework", one.version.value)))
 
 
-def gpu_wanted(s: Snapshot) -> Optional[str]:
-    """Why this job needs a GPU: a CUDA build, or a job that asks for GPUs; None when nothing says so."""
-    for build in builds(s):
+def gpu_wanted(s: Snapshot, m: Matrix) -> Optional[str]:
+    """Why this job needs a GPU (a CUDA build, or it asks for GPUs); None when nothing says so."""
+    for build in builds(s, m):
         return f"{build.label} is a CUDA {build.cuda} build"
     if s.job.gpus_per_node.get(0) > 0:
         return f"the job asks for {s.job.gpus_per_node.value} GPUs per node"
@@ -174,7 +209,7 @@ def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
 
 def labels(all_of: List[Device]) -> str:
     """ "8 x NVIDIA A100-SXM4-80GB, Tesla T4" for a list of devices."""
-    counts = {}
+    counts: Dict[str, int] = {}
     for one in all_of:
         counts[one.label] = counts.get(one.label, 0) + one.gpu.count.get(1)
     return ", ".join(f"{n} x {name}" if n > 1 else name for name, n in counts.items())
@@ -182,7 +217,7 @@ def labels(all_of: List[Device]) -> str:
 
 def alike(all_of: List[Device]) -> Iterator[Tuple[Device, int]]:
     """One device for each kind, with how many there are: eight alike GPUs are judged once."""
-    seen = {}
+    seen: Dict[Tuple[str, Optional[str]], Tuple[Device, int]] = {}
     for one in all_of:
         key = (one.label, one.capability)
         first, count = seen.get(key, (one, 0))

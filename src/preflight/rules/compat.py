@@ -43,7 +43,6 @@ def older_than_driver(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="User-mode and kernel driver do not fit: CUDA stops with error 803.",
             fix=REMOVE,
             evidence=evidence(s, "driver.version", *common.libcuda(s, m).places),
-            sources=("nvidia-forward-v615",),
         )
     else:
         yield Passed("the compat libcuda is not older than the driver")
@@ -94,7 +93,7 @@ def _gpu_fits(s: Snapshot, m: Matrix, compat: Compat, place: str, device: common
         why="Forward compatibility is a data-center feature: CUDA stops with error 804.",
         fix=(*REMOVE, "node: a newer driver"),
         evidence=evidence(s, *places),
-        sources=("nvidia-forward-v615", *m.class_sources("no")),
+        sources=m.class_sources("no"),
         subject=device.label,
     )
 
@@ -142,7 +141,7 @@ def unsupported_branch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             s, "driver.version", *([place + ".base_branches"] if place else []),
             *common.libcuda(s, m).places,
         ),
-        sources=sources or ("nvidia-forward-v615",),
+        sources=sources,
         severity=FAIL if refused else WARN,
     )  # fmt: skip
 
@@ -169,15 +168,13 @@ def not_active(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     cuda = _cuda_of(m, compat)
     driver = s.driver.version.value
     if not cuda or not (driver or s.driver.cuda.known):
-        yield Undecided(
-            _unknown_of(s, compat, place), "whether the compat libcuda would be needed"
-        )
+        yield Undecided(_unknown_of(s, compat, place), "whether the compat libcuda would be needed")
         return
     yield _idle(s, m, place, compat, cuda)
 
 
 def _idle(s: Snapshot, m: Matrix, place: str, compat: Compat, cuda: str) -> Outcome:
-    wanted = [build.cuda for build in common.builds(s)]
+    wanted = [build.cuda for build in common.builds(s, m)]
     if not wanted and not s.frameworks.looked:
         # Nobody said which framework: what the image was built around stands in for it.
         wanted = [s.toolkit.version.value or cuda]
@@ -194,7 +191,9 @@ def _idle(s: Snapshot, m: Matrix, place: str, compat: Compat, cuda: str) -> Outc
     severity = FAIL if now.kind == NO else (WARN if replaced else INFO)
     path = compat.path.value or f"/usr/local/cuda-{cuda}/compat"
     directory = path.rsplit("/", 1)[0] if "/libcuda" in path else path
-    effect = "does not run" if now.kind == NO else "runs with the limits of minor-version compatibility"
+    effect = (
+        "does not run" if now.kind == NO else "runs with the limits of minor-version compatibility"
+    )
     return Finding(
         summary=f"a compat libcuda of CUDA {cuda} is in the image and would not be loaded; "
         f"CUDA {needed} {effect} without it",
@@ -211,7 +210,6 @@ def _idle(s: Snapshot, m: Matrix, place: str, compat: Compat, cuda: str) -> Outc
             s, place + ".cuda", place + ".path", place + ".resolved", "driver.version",
             "driver.cuda", "image.entrypoint", "image.base_entrypoint",
         ),
-        sources=("nvidia-forward-v615",),
         severity=severity,
     )  # fmt: skip
 

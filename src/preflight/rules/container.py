@@ -21,7 +21,7 @@ def gpu_not_requested(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: docker run --gpus all (or the nvidia runtime with NVIDIA_VISIBLE_DEVICES=all), or ask
     the scheduler for nvidia.com/gpu.
     """
-    wanted, hidden = common.gpu_wanted(s), common.gpu_hidden(s)
+    wanted, hidden = common.gpu_wanted(s, m), common.gpu_hidden(s)
     if not wanted or hidden:
         yield NotApplicable(hidden or "nothing here needs a GPU")
     elif s.os.container.value is not True:
@@ -45,7 +45,6 @@ def gpu_not_requested(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 s, "driver.version", "host.pci_gpus", "driver.device_nodes", "driver.libcuda",
                 "env.NVIDIA_VISIBLE_DEVICES",
             ),
-            sources=("nvidia-container-toolkit",),
         )  # fmt: skip
     else:
         yield NotApplicable("the host shows no NVIDIA GPU")
@@ -82,5 +81,4 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 "docker without the NVIDIA runtime: add --device /dev/nvidia-uvm",
             ),
             evidence=evidence(s, "driver.uvm_device", "driver.device_nodes"),
-            sources=("nvidia-container-toolkit",),
         )

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from typing import Iterator, Optional, Tuple
+from typing import Iterator, List, Tuple
 
 from ..matrix import FORWARD, MINOR, UNDECIDED, Matrix, Way, numbers
-from ..snapshot import Snapshot
-from . import common
+from ..snapshot import Fact, Gpu, Snapshot
+from . import common, ptx
 from .cures import torch_that_runs
 from .registry import (
-    FAIL,
-    WARN,
     Finding,
     NotApplicable,
     Outcome,
     Passed,
     Undecided,
     evidence,
+    fact_at,
 )
-
-#: What the driver answers when its compiler is older than the PTX (CUDA error 222).
-PTX_ERRORS = ("unsupported toolchain", "unsupported PTX")
 
 
 def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -34,7 +30,7 @@ def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: run on a node with a driver, and start the container with GPUs.
     """
-    wanted = common.gpu_wanted(s)
+    wanted = common.gpu_wanted(s, m)
     asked = s.variable("NVIDIA_VISIBLE_DEVICES").get("")
     if not wanted and s.driver.visible.value and asked not in common.NO_DEVICES:
         wanted = f"NVIDIA_VISIBLE_DEVICES={asked} gives this container GPUs"
@@ -43,7 +39,10 @@ def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield NotApplicable(hidden or "nothing here needs a GPU")
         return
     problem, places = _invisible(s)
-    if problem:
+    silent = [p for p in ("driver.nvml", "driver.cuda") if _failed(s, p)]
+    if silent and not problem:
+        yield Undecided(tuple(silent), "whether the driver answers")
+    elif problem:
         yield Finding(
             summary=f"{problem}, and {wanted}",
             observed=problem,
@@ -55,12 +54,17 @@ def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 "for a job that is meant to run on the CPU: export CUDA_VISIBLE_DEVICES=",
             ),
             evidence=evidence(s, *places),
-            sources=("nvidia-container-toolkit",),
         )
     elif s.driver.visible.known or s.driver.version.known or s.gpus.known:
         yield Passed("driver and GPUs are visible", evidence=evidence(s, *places))
     else:
         yield Undecided(("driver.visible", "gpus"), "whether a driver can be seen")
+
+
+def _failed(s: Snapshot, place: str) -> bool:
+    """Whether a driver library was asked and hung, crashed or answered nonsense."""
+    fact = fact_at(s, place)
+    return bool(fact.unknown) and fact.looked and s.origin == "live"
 
 
 def _invisible(s: Snapshot) -> Tuple[str, Tuple[str, ...]]:
@@ -106,7 +110,6 @@ def library_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             evidence=evidence(
                 s, "driver.version", "driver.library_version", "driver.libcuda_path", "driver.nvml"
             ),
-            sources=("nvidia-container-toolkit",),
         )
     elif kernel and library:
         yield Passed(f"driver libraries and kernel module are both {kernel}")
@@ -126,9 +129,9 @@ def too_old_for_cuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: a newer driver, a build for an older CUDA, or (data-center GPUs) a compat libcuda.
     """
-    found = common.builds(s)
+    found = common.builds(s, m)
     if not found:
-        yield NotApplicable("no CUDA build of a framework here")
+        yield common.no_builds(s, m)
     elif s.driver.libcuda.value in ("missing", "stub"):
         yield NotApplicable(f"libcuda is {s.driver.libcuda.value}: another rule speaks")
     elif common.gpu_hidden(s):
@@ -153,8 +156,13 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
             if not f.known
         )  # fmt: skip
         return Undecided(missing, f"whether this driver runs CUDA {build.cuda}", build.label)
+    lifts = _idle_compat_in_image(s, m, build.cuda)
+    if not way.runs and lifts:
+        return Undecided(
+            (lifts,), "whether the compat libcuda is switched on at start", build.label
+        )
     if way.runs:
-        return Passed(f"{offers}; CUDA {build.cuda} runs: {_how(way)}", build.label, proof)
+        return Passed(f"runs {_how(way)}", build.label, proof)
     return Finding(
         summary=f"{offers}; {build.label} needs CUDA {build.cuda}"
         + (f" (driver {way.oldest_driver} or newer)" if way.oldest_driver else ""),
@@ -163,15 +171,28 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
         why=_why_too_old(build.cuda, way),
         fix=_cures(s, m, build, way),
         evidence=proof,
-        sources=(*way.sources, "nvidia-minor-version"),
+        sources=way.sources,
         subject=build.label,
     )
 
 
+def _idle_compat_in_image(s: Snapshot, m: Matrix, cuda: str) -> str:
+    """In an image that is not running: the place of a compat libcuda that would run `cuda`.
+
+    The container toolkit's hook or the image's entrypoint may switch it on at start.
+    """
+    for number, one in enumerate(s.compats.get(()) if s.origin == "directory" else ()):
+        version = one.version.value
+        offered = one.cuda.value or (m.newest_cuda(version) if version else None)
+        if one.resolved.unknown and offered and m.way(cuda, ceiling=offered, compat=True).runs:
+            return f"compats[{number}].resolved"
+    return ""
+
+
 def _how(way: Way) -> str:
     if way.kind == MINOR:
-        return "minor-version compatibility (no PTX newer than the driver's)"
-    return "forward compatibility" if way.kind == FORWARD else "natively"
+        return "by minor-version compatibility (without PTX newer than the driver's)"
+    return "by forward compatibility" if way.kind == FORWARD else "natively"
 
 
 def _why_too_old(cuda: str, way: Way) -> str:
@@ -196,9 +217,7 @@ def _cures(s: Snapshot, m: Matrix, build: common.Build, way: Way) -> Tuple[str, 
         package = "cuda-compat-" + "-".join(build.cuda.split(".")[:2])
         base = m.compat_base(build.cuda, s.driver.version.get(""))[0]
         if base == "yes":
-            cures.append(
-                f"image: install {package} and put its directory first on LD_LIBRARY_PATH"
-            )
+            cures.append(f"image: install {package} and put its directory first on LD_LIBRARY_PATH")
     return tuple(cures)
 
 
@@ -218,119 +237,10 @@ def too_old_for_ptx(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: a newer driver, or a build with machine code for this GPU.
     """
-    judged = [
-        *_ptx_of_builds(s, m),
-        *_ptx_of_extensions(s, m),
-        *_ptx_of_nvrtc(s, m),
-        *_ptx_of_log(s, m),
-    ]
+    judged = list(ptx.outcomes(s, m))
     if not judged:
         yield NotApplicable("nothing here would be compiled by the driver")
     yield from judged
-
-
-def _ceiling(s: Snapshot, m: Matrix) -> Optional[str]:
-    lib = common.libcuda(s, m)
-    newer = lib.kind != "compat" and m.newer_than_known(s.driver.version.get(""))
-    return None if newer and not s.driver.cuda.known else lib.cuda
-
-
-def _refused(s: Snapshot, m: Matrix, cuda: Optional[str]) -> bool:
-    """Whether the driver would refuse PTX of this CUDA."""
-    ceiling = _ceiling(s, m)
-    return bool(cuda and ceiling and m.compiles_ptx(cuda, ceiling) is False)
-
-
-def _log_confirms(s: Snapshot) -> bool:
-    return any(error in line for line in s.logs.get(()) for error in PTX_ERRORS)
-
-
-def _ptx_of_builds(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    for build in common.builds(s):
-        for device, _count in common.alike(common.devices(s, m)):
-            codes = common.code_inside(s, m, build)
-            kinds = {m.kernels(device.capability or "", code.targets).kind for code in codes}
-            if not device.capability or kinds != {"ptx"}:
-                continue
-            by = m.kernels(device.capability, codes[0].targets).by
-            if _refused(s, m, build.cuda):
-                what = f"{build.label} holds only PTX ({by}) for {device.label}"
-                places = (*build.places, codes[0].place, *device.places)
-                yield _ptx_finding(s, m, what, build.cuda, build.label, FAIL, places)
-            elif _ceiling(s, m):
-                yield Passed(f"{by} PTX is compiled for {device.label} by the driver", build.label)
-            else:
-                yield Undecided(("driver.cuda",), "whether the driver compiles the PTX", build.label)
-
-
-def _ptx_of_extensions(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    for number, one in enumerate(s.extensions.get(())):
-        place = f"extensions[{number}]"
-        made_for = one.built_for.value
-        cuda = made_for.cuda.value if made_for else None
-        if not made_for or not _refused(s, m, cuda):
-            continue
-        name = one.name.value or "an extension"
-        if made_for.arch_list.known:
-            capabilities = [one.capability for one in common.devices(s, m)]
-            kinds = [m.kernels(c or "", made_for.arch_list.get(())).kind for c in capabilities]
-            if "ptx" in kinds:
-                what = f"{name} holds only PTX for this GPU"
-                places = (place + ".name", place + ".built_for")
-                yield _ptx_finding(s, m, what, cuda or "", name, FAIL, places[:1])
-            continue
-        if _log_confirms(s):
-            what = f"{name} was built by CUDA {cuda}, and the log shows the refusal"
-            yield _ptx_finding(s, m, what, cuda or "", name, FAIL, (place + ".name", "logs"))
-            continue
-        yield Undecided(
-            (place + ".built_for.arch_list",), f"whether {name} holds machine code", name
-        )
-
-
-def _ptx_of_nvrtc(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    for number, one in enumerate(s.libraries.get(())):
-        if not (one.name.value or "").startswith("libnvrtc.so"):
-            continue
-        if not _refused(s, m, one.version.value):
-            continue
-        place = f"libraries[{number}]"
-        what = f"NVRTC {one.version.value} compiles kernels at run time"
-        severity = FAIL if _log_confirms(s) else WARN
-        places = (place + ".name", place + ".version", "logs")
-        yield _ptx_finding(s, m, what, one.version.value or "", "NVRTC", severity, places)
-
-
-def _ptx_of_log(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    """The log names the error, and the framework's CUDA is one whose PTX the driver refuses."""
-    if not _log_confirms(s) or s.extensions.get(()) or s.libraries.get(()):
-        return
-    for build in common.builds(s):
-        if _refused(s, m, build.cuda):
-            what = f"{build.label} is of CUDA {build.cuda}, and the log shows the refusal"
-            places = (*build.places, "logs")
-            yield _ptx_finding(s, m, what, build.cuda, build.label, FAIL, places)
-
-
-def _ptx_finding(
-    s: Snapshot, m: Matrix, what: str, cuda: str, subject: str, severity: str, places: Tuple[str, ...]
-) -> Finding:
-    ceiling = _ceiling(s, m) or ""
-    newer = m.branch_for_cuda(cuda)
-    lib = common.libcuda(s, m)
-    return Finding(
-        summary=f"{what}; the driver compiles PTX only up to CUDA {ceiling}",
-        observed=f"{what}; libcuda offers CUDA {ceiling}",
-        needed=f"a libcuda of CUDA {cuda}, or machine code for this GPU",
-        why="The driver's PTX compiler refuses PTX of a newer toolkit (error 222); machine code "
-        "would run by minor-version compatibility.",
-        fix=((f"node: driver branch {newer['branch']} or newer",) if newer else ())
-        + ("image: a build by a CUDA no newer than the driver's, or with machine code",),
-        evidence=evidence(s, *[p for p in places if p], "driver.version", *lib.places),
-        sources=("nvidia-minor-version",),
-        subject=subject,
-        severity=severity,
-    )
 
 
 def too_new_for_gpu(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -341,11 +251,25 @@ def too_new_for_gpu(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: the last branch that supports the GPU (V100, P100, P40: R580), or another GPU.
     """
-    gpus = common.devices(s, m)
+    gpus = common.devices(s, m) or _on_the_bus(s, m)
     if not gpus:
         yield _no_gpus(s, "whether the driver still supports the GPU")
     for device, _count in common.alike(gpus):
         yield _new_for(s, m, device)
+
+
+def _on_the_bus(s: Snapshot, m: Matrix) -> List[common.Device]:
+    """GPUs on the PCI bus, when the driver shows none: it may have dropped them."""
+    found = []
+    for number, one in enumerate(s.host.pci_gpus.get(()) if s.gpus.value == () else ()):
+        row = m.gpu_on_bus(one.device.get(""))
+        if row and s.driver.version.known:
+            place = f"host.pci_gpus[{number}]"
+            gpu = Gpu(name=Fact(value=str(row["name"]), source=one.device.source))
+            capability = str(row["capability"])
+            device = common.Device(place, gpu, str(row["name"]), capability, (place + ".device",))
+            found.append(device)
+    return found
 
 
 def _new_for(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
@@ -365,7 +289,8 @@ def _new_for(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
         return Passed(f"{row['name']} is supported up to R{last}", device.label)
     what = f"driver {s.driver.version.value}" if branch > last else f"libcuda of CUDA {lib.cuda}"
     return Finding(
-        summary=f"{what} no longer supports {device.label} ({row['name']}): R{last} is its last branch",
+        summary=f"{what} no longer supports {device.label} ({row['name']}): its last branch is "
+        f"R{last}",
         observed=f"{what}, {device.label} (compute capability {device.capability})",
         needed=f"a driver of branch {last} or older, and a libcuda of CUDA {last_cuda} or older",
         why=f"NVIDIA dropped {row['name']} after R{last}: the device disappears from CUDA "
@@ -397,7 +322,9 @@ def _unknown_to(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
     row = m.architecture(device.capability) if device.capability else None
     branch = (numbers(s.driver.version.get("")) or (0,))[0]
     if row is None or not branch or "first_branch" not in row:
-        return Undecided(("driver.version", *device.places[-1:]), "whether it knows it", device.label)
+        return Undecided(
+            ("driver.version", *device.places[-1:]), "whether it knows it", device.label
+        )
     first = row["first_branch"]
     if branch >= first:
         return Passed(f"{row['name']} is supported from R{first} on", device.label)
@@ -418,5 +345,3 @@ def _no_gpus(s: Snapshot, note: str) -> Outcome:
     if s.gpus.value == () or s.gpus.absent:
         return NotApplicable("no GPU here")
     return Undecided(("gpus",), note)
-
-

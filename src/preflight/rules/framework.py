@@ -29,12 +29,12 @@ def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not reason or hidden:
         yield NotApplicable(hidden or "nothing says that this is a GPU job")
         return
-    cuda_builds = common.builds(s)
+    cuda_builds = common.builds(s, m)
     for number, one in enumerate(s.frameworks.get(())):
-        label = common.framework_label(one)
-        if one.cuda.known:
-            yield Passed(f"{label} is a CUDA {one.cuda.value} build", label)
-        elif one.cuda.absent:
+        label, cuda = common.framework_label(one), common.cuda_of(s, m, one)
+        if cuda:
+            yield Passed(f"{label} is a CUDA {cuda} build", label)
+        elif one.cuda.absent or (one.version.value or "").endswith("+cpu"):
             yield _cpu(s, m, one, number, reason, INFO if cuda_builds else FAIL)
 
 
@@ -61,7 +61,6 @@ def _cpu(
         fix=_cuda_build(s, m, one),
         evidence=evidence(s, place + ".version", place + ".cuda", place + ".hip", "gpus",
                           "job.gpus_per_node"),
-        sources=("torch-previous",),
         subject=label,
         severity=severity,
     )  # fmt: skip

@@ -23,11 +23,11 @@ def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: a build that has this architecture.
     """
-    found = common.builds(s)
+    found = common.builds(s, m)
     gpus = common.devices(s, m)
     extensions = [one for one in s.extensions.get(()) if one.built_for.known]
     if not found and not extensions and not _arch_lists(s):
-        yield NotApplicable("no CUDA build of a framework here")
+        yield common.no_builds(s, m)
     elif s.gpus.value == () or common.gpu_hidden(s):
         yield NotApplicable("no GPU is used here")
     elif not gpus:
@@ -76,7 +76,7 @@ def _judged(
 ) -> Outcome:  # fmt: skip
     places = (*build.places, *([code.place] if code.place else []), *device.places)
     if served.kind == "sass":
-        return Passed(f"{served.by} code serves {device.label}", build.label, evidence(s, *places))
+        return Passed(f"served by {served.by} code", build.label, evidence(s, *places))
     if served.kind == "unknown":
         return Undecided(
             (build.place + ".arch_list",), f"whether {served.by} runs on this Jetson", build.label
@@ -85,7 +85,7 @@ def _judged(
         build.cuda and m.libraries_know(build.cuda, device.capability or "") is False
     )
     if served.kind == "ptx" and not foreign:
-        return Passed(f"{served.by} PTX serves {device.label} after compiling", build.label)
+        return Passed(f"served by {served.by} PTX, compiled by the driver", build.label)
     has = ", ".join(code.targets) or "none"
     problem = (
         f"only old PTX ({served.by}) for {_sm(device)}" if foreign else f"no code for {_sm(device)}"
@@ -100,7 +100,7 @@ def _judged(
         f"CUDA {build.cuda}'s own libraries were built before this GPU and hold nothing for it.",
         fix=_other_builds(s, m, build, device),
         evidence=evidence(s, *places),
-        sources=code.sources or ("cuda-programming-guide",),
+        sources=code.sources,
         subject=build.label,
         severity=WARN if foreign else FAIL,
     )  # fmt: skip
@@ -137,7 +137,6 @@ def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Ite
             why="The extension's kernels stop with 'no kernel image is available'.",
             fix=(f'rebuild {name} with TORCH_CUDA_ARCH_LIST="{device.capability}"',),
             evidence=evidence(s, f"extensions[{number}].name", *device.places),
-            sources=("cuda-programming-guide",),
             subject=name,
         )
 
@@ -195,7 +194,6 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             "or: export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(count)),
         ),
         evidence=evidence(s, "env.CUDA_VISIBLE_DEVICES", "gpus"),
-        sources=("cuda-programming-guide",),
     )
 
 
@@ -221,4 +219,3 @@ def _uuid_problem(s: Snapshot, entry: str) -> Optional[str]:
     if len(uuids) < len(gpus) or not uuids:
         return None
     return "" if any(uuid.startswith(entry) for uuid in uuids) else "does not exist here"
-

@@ -30,7 +30,6 @@ def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 "then run ldconfig",
             ),
             evidence=evidence(s, "driver.libcuda", "driver.libcuda_path", "env.LD_LIBRARY_PATH"),
-            sources=("cuda-headers-13-5",),
         )
     elif kind.value == "missing" or kind.absent:
         yield NotApplicable("no libcuda here")

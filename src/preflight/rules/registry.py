@@ -77,13 +77,15 @@ class Rule(NamedTuple):
     """One row of the table.
 
     `rung` is the link of the chain driver → libcuda → cuda → framework → gpu (or "container")
-    that the rule speaks about. `retry`: another node or a later try may cure it (exit code 75).
+    that the rule speaks about. `sources`: keys of compat/sources.toml that it rests on.
+    `retry`: another node or a later try may cure it (exit code 75).
     """
 
     name: str
     severity: str
     rung: str
     meaning: str
+    sources: Tuple[str, ...]
     retry: bool = False
 
     @property
@@ -105,68 +107,84 @@ RULES: Tuple[Rule, ...] = (
     Rule(
         "container/gpu-not-requested", FAIL, "driver",
         "The container was started without GPUs though the host has them.",
+        sources=("nvidia-container-toolkit",),
     ),
     Rule(
         "driver/not-visible", FAIL, "driver",
         "A CUDA job, and no NVIDIA driver or GPU can be seen from inside the container.",
+        sources=("nvidia-container-toolkit", "cuda-headers-13-5"),
     ),
     Rule(
         "driver/library-mismatch", FAIL, "driver",
         "User-mode driver libraries and the kernel module are of different versions.",
+        sources=("nvidia-container-toolkit", "cuda-headers-13-5"),
         retry=True,
     ),
     Rule(
         "link/stub-libcuda", FAIL, "libcuda",
         "The toolkit's stub libcuda would be loaded instead of the driver's.",
+        sources=("cuda-headers-13-5",),
     ),
     Rule(
         "compat/older-than-driver", FAIL, "libcuda",
         "The compat libcuda that would be loaded is older than the host's driver (error 803).",
+        sources=("nvidia-forward-v615", "nvidia-compat-faq"),
     ),
     Rule(
         "compat/unsupported-gpu", FAIL, "libcuda",
         "A forward-compatibility libcuda is in use on a GPU that does not support it (error 804).",
+        sources=("nvidia-forward-v615", "probe-fwd-note"),
     ),
     Rule(
         "compat/unsupported-branch", FAIL, "libcuda",
         "The compat package does not support this base driver branch.",
+        sources=("nvidia-forward-v615", "probe-fwd-note"),
     ),
     Rule(
         "compat/not-active", FAIL, "libcuda",
         "A compat libcuda that would make this image run is present but would not be loaded.",
+        sources=("nvidia-forward-v615", "nvidia-container-toolkit"),
     ),
     Rule(
         "driver/too-old-for-cuda", FAIL, "cuda",
         "The libcuda in use is older than the framework's CUDA allows.",
+        sources=("nvidia-minor-version", "nvidia-forward-v615"),
     ),
     Rule(
         "driver/too-old-for-ptx", FAIL, "gpu",
         "Code reaches the GPU only as PTX from a toolkit newer than the driver can compile.",
+        sources=("nvidia-minor-version", "probe-ptxas"),
     ),
     Rule(
         "driver/too-new-for-gpu", FAIL, "gpu",
         "This driver branch (or the libcuda in use) no longer supports this GPU.",
+        sources=("nvidia-arch-matrix",),
     ),
     Rule(
         "driver/too-old-for-gpu", FAIL, "gpu",
         "This driver branch does not know this GPU yet.",
+        sources=("nvidia-arch-matrix", "open-kernel-readme"),
     ),
     Rule(
         "gpu/no-kernels-for-architecture", FAIL, "gpu",
         "No machine code or usable PTX for this GPU inside the framework or an extension.",
+        sources=("cuda-programming-guide", "torch-wheels"),
     ),
     Rule(
         "gpu/visible-devices-invalid", FAIL, "gpu",
         "CUDA_VISIBLE_DEVICES names a device that does not exist.",
+        sources=("cuda-programming-guide",),
     ),
     Rule(
         "container/uvm-device-missing", FAIL, "container",
         "/dev/nvidia-uvm is not there.",
+        sources=("nvidia-container-toolkit",),
         retry=True,
     ),
     Rule(
         "framework/cpu-only-build", FAIL, "framework",
         "A CPU-only (or other-vendor) framework build on a GPU job.",
+        sources=("torch-wheels", "torch-previous"),
     ),
 )  # fmt: skip
 

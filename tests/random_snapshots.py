@@ -1,0 +1,145 @@
+"""Random snapshots of every field, from the dataclasses' own metadata; a seed gives the same again.
+
+Values that rules look at are mostly plausible, so that a random snapshot reaches deep into them;
+the rest, and now and then also those, is any text or number.
+"""
+
+from dataclasses import fields, replace
+
+from preflight import snapshot as s
+
+DRIVERS = ["384.81", "418.87", "440.33.01", "450.51.06", "450.80.02", "470.82.01", "510.47.03",
+           "525.53", "525.60.13", "535.104.05", "550.54.15", "570.86.10", "575.57.08", "580.95.05",
+           "590.44.01", "700.10"]  # fmt: skip
+CUDAS = ["9.0", "10.2", "11.0", "11.1", "11.8", "12.1", "12.4", "12.6", "12.7", "12.8", "13.0",
+         "13.5", "14.1"]  # fmt: skip
+CAPABILITIES = ["3.7", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.3",
+                "11.0", "12.0", "12.1", "99.9"]  # fmt: skip
+TARGETS = ["sm_50", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100f", "sm_120",
+           "compute_70", "compute_90", "compute_90a", "compute_120", "sm_", "gfx90a"]  # fmt: skip
+TORCHES = ["1.7.1+cu102", "1.13.1+cu117", "2.1.0+cu121", "2.6.0+cu124", "2.7.1+cu128", "2.8.0",
+           "2.9.0.dev20250801+cu130", "2.4.0a0+f70bd71a48.nv24.6", "2.6.0+cpu", "2.8.0+rocm6.4"]
+GPUS = ["NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA GeForce RTX 4090",
+        "NVIDIA H100 80GB HBM3", "Tesla K80", "Tesla P100-PCIE-16GB", "NVIDIA RTX A6000",
+        "NVIDIA B200", "A card nobody knows"]  # fmt: skip
+VARIABLES = {
+    "CUDA_VISIBLE_DEVICES": ["", "-1", "0", "0,1", "0,0", "7", "0;1", " 0, 1", "GPU-aa", "MIG-bb",
+                             "NoDevFiles", "0,x", "x"],  # fmt: skip
+    "NVIDIA_VISIBLE_DEVICES": ["all", "void", "none", "0", ""],
+    "NPROC_PER_NODE": ["0", "8"],
+    "DLC_JOB_ID": ["dlc1"],
+    "LD_LIBRARY_PATH": ["/usr/local/cuda/compat", "/usr/local/cuda/lib64/stubs:/x"],
+}
+
+#: Of a field ("Section.field"): what it could plausibly hold.
+PLAUSIBLE = {
+    "Driver.version": DRIVERS,
+    "Driver.library_version": DRIVERS,
+    "Driver.cuda": CUDAS,
+    "Driver.libcuda": ["host", "host", "compat", "stub", "missing"],
+    "Driver.libcuda_path": ["/usr/lib/libcuda.so.1", "/usr/local/cuda/compat/libcuda.so.575.57.08"],
+    "Driver.device_nodes": [(), ("/dev/nvidia0", "/dev/nvidiactl"), ("/dev/dxg",)],
+    "Driver.nvml": ["ok", "Driver/library version mismatch"],
+    "Compat.cuda": CUDAS,
+    "Compat.version": DRIVERS,
+    "Compat.base_branches": [("470", "535"), ("535", "570"), ()],
+    "Compat.device_brands": [("1", "3"), ()],
+    "Gpu.name": GPUS,
+    "Gpu.count": [1, 1, 8],
+    "Gpu.compute_capability": CAPABILITIES,
+    "Gpu.brand": ["1", "5"],
+    "Gpu.uuid": ["GPU-aabb", "GPU-ccdd"],
+    "Gpu.mig_devices": [(), ("MIG-bbbb",), ("1g.5gb",)],
+    "Framework.name": ["torch", "torch", "jax", "tensorflow"],
+    "Framework.version": TORCHES,
+    "Framework.cuda": CUDAS,
+    "Framework.hip": ["6.4"],
+    "Framework.build": ["pip", "pip", "conda", "ngc", "source"],
+    "Framework.arch_list": [tuple(TARGETS[i:]) for i in range(0, 12, 2)] + [tuple(TARGETS[:4]), ()],
+    "BuiltFor.cuda": CUDAS,
+    "BuiltFor.arch_list": [("sm_80",), ("compute_90",), ("sm_50", "compute_70"), ()],
+    "Library.name": ["libnvrtc.so.12", "libcudnn.so.9"],
+    "Library.version": CUDAS,
+    "Toolkit.version": CUDAS,
+    "System.arch": ["x86_64", "aarch64"],
+    "Job.gpus_per_node": [0, 1, 8],
+    "Image.base_entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ()],
+    "Image.entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ("sh",), ()],
+    "PythonEnv.version": ["3.8.18", "3.11.7", "3.14"],
+    "Snapshot.logs": [(), ("the provided PTX was compiled with an unsupported toolchain",)],
+}  # fmt: skip
+
+_LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
+
+
+def snapshot(random, odd=0.1):
+    """A snapshot of random facts; `odd` is the share of implausible values."""
+    return replace(
+        _record(s.Snapshot, random, odd),
+        origin=random.choice(["live", "directory", "described"]),
+        root=random.choice(["", "/", "/image"]),
+    )
+
+
+def _record(kind, random, odd):
+    values = {}
+    for one in fields(kind):
+        if "section" in one.metadata:
+            values[one.name] = _record(one.metadata["section"], random, odd)
+        elif "kind" in one.metadata:
+            place = f"{kind.__name__}.{one.name}"
+            values[one.name] = _fact(place, one.metadata, random, odd)
+    return kind(**values)
+
+
+def _fact(place, metadata, random, odd):
+    state = random.random()
+    source = random.choice(["", "/proc/somewhere", "nvml"])
+    assumed = random.random() < 0.1
+    if state < 0.15:
+        return s.UNKNOWN
+    if state < 0.25:
+        return s.Fact(unknown=text(random) or "no reason", source=source, assumed=assumed)
+    if state < 0.35:
+        return s.Fact(source=source, assumed=assumed)
+    differs = ()
+    if random.random() < 0.1 and metadata["kind"] not in (s.RECORD, s.RECORDS):
+        differs = (s.Observation(_value(place, metadata, random, odd), "another witness"),)
+    value = _value(place, metadata, random, odd)
+    return s.Fact(value=value, source=source, assumed=assumed, differs=differs)
+
+
+def _value(place, metadata, random, odd):
+    kind, item = metadata["kind"], metadata["item"]
+    if kind == s.RECORD:
+        return _record(item, random, odd)
+    if kind == s.RECORDS:
+        return tuple(_record(item, random, odd) for _ in range(random.choice([0, 1, 1, 2, 3])))
+    if place == "Snapshot.env":
+        return {
+            name: random.choice(values)
+            for name, values in VARIABLES.items()
+            if random.random() < 0.3
+        }
+    if place in PLAUSIBLE and random.random() >= odd:
+        return random.choice(PLAUSIBLE[place])
+    return _any_value(kind, random)
+
+
+def _any_value(kind, random):
+    if kind == s.TEXT:
+        return text(random)
+    if kind == s.INT:
+        return random.choice([-1, 0, 1, 7, 2**62])
+    if kind == s.NUMBER:
+        return random.choice([0, 0.5, -1.25, 80.0, 1e300])
+    if kind == s.FLAG:
+        return random.random() < 0.5
+    if kind == s.TEXTS:
+        return tuple(text(random) for _ in range(random.randrange(3)))
+    return {text(random): text(random) for _ in range(random.randrange(3))}
+
+
+def text(random):
+    """Any text, empty too: quotes, control characters, more than ASCII."""
+    return "".join(random.choice(_LETTERS) for _ in range(random.randrange(8)))
