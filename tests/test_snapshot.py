@@ -112,7 +112,7 @@ def samples(count, seed=1):
 def test_random_snapshots_hold_every_field_in_every_state():
     """The generator itself: without this, the round trip below could prove less than it says."""
     seen = set()
-    for one in samples(60):
+    for one in samples(200):
         _collect(one, "Snapshot", seen)
     wanted = {(kind.__name__, one.name, state) for kind in _records()
               for one in fields(kind) if "kind" in one.metadata

@@ -48,41 +48,54 @@ def torch(image, text, site=SITE, version="", installer="pip\n"):
 # -- torch through the years ----------------------------------------------------------------
 
 OLD = "__version__ = '{}'\ndebug = False\ncuda = {}\n"
-TYPED = (
-    """from typing import Optional
+TYPED = """from typing import Optional
 
 __all__ = ['__version__', 'debug', 'cuda', 'git_version', 'hip']
 __version__ = '{}'
 debug = False
 cuda: Optional[str] = {}
-git_version = '%s'
+git_version = 'COMMIT'
 hip: Optional[str] = {}
-"""
-    % COMMIT
-)  # noqa: UP031
+""".replace("COMMIT", COMMIT)
 
 ERAS = [
     # text of version.py, version, cuda, hip, git, index
     (OLD.format("1.0.0", "'9.0.176'"), "1.0.0", "9.0.176", None, None, None),
     (OLD.format("1.1.0", "None"), "1.1.0", None, None, None, None),
-    (OLD.format("1.3.1", "'10.1.243'") + "git_version = 'abc'", "1.3.1", "10.1.243", None, "abc", None),
+    (OLD.format("1.3.1", "'9.2.148'") + "git_version = 'a'", "1.3.1", "9.2.148", None, "a", None),
     (OLD.format("1.4.0", "'10.1'") + "hip = None\n", "1.4.0", "10.1", None, None, None),
     (OLD.format("1.8.1+cu102", "'10.2'"), "1.8.1+cu102", "10.2", None, None, "cu102"),
     (OLD.format("1.12.1+cpu", "None"), "1.12.1+cpu", None, None, None, "cpu"),
-    (OLD.format("1.13.1+rocm5.2", "None") + "hip = '5.2.21151-afdc89f8'\n", "1.13.1+rocm5.2", None,
-     "5.2.21151-afdc89f8", None, "rocm5.2"),
-    (TYPED.format("2.2.0+cu121", "'12.1'", "None"), "2.2.0+cu121", "12.1", None, COMMIT, "cu121"),
-    (TYPED.format("2.6.0+rocm6.3", "None", "'6.3.42131'"), "2.6.0+rocm6.3", None, "6.3.42131", COMMIT,
-     "rocm6.3"),
-    (TYPED.format("2.7.0+xpu", "None", "None") + "xpu: Optional[str] = '20250000'\n", "2.7.0+xpu",
-     None, None, COMMIT, "xpu"),
-    (TYPED.format("2.10.0+cpu", "None", "None") + "rocm: Optional[str] = None\n", "2.10.0+cpu", None,
-     None, COMMIT, "cpu"),
-    (TYPED.format("2.15.0+cu132", "'13.2'", "None"), "2.15.0+cu132", "13.2", None, COMMIT, "cu132"),
-    (TYPED.format("2.5.0+cpu.cxx11.abi", "None", "None"), "2.5.0+cpu.cxx11.abi", None, None, COMMIT,
-     "cpu"),
+    (
+        OLD.format("1.13.1+rocm5.2", "None") + "hip = '5.2.21151-afdc89f8'\n",
+        *("1.13.1+rocm5.2", None, "5.2.21151-afdc89f8", None, "rocm5.2"),
+    ),
+    (
+        TYPED.format("2.2.0+cu121", "'12.1'", "None"),
+        *("2.2.0+cu121", "12.1", None, COMMIT, "cu121"),
+    ),
+    (
+        TYPED.format("2.6.0+rocm6.3", "None", "'6.3.42131'"),
+        *("2.6.0+rocm6.3", None, "6.3.42131", COMMIT, "rocm6.3"),
+    ),
+    (
+        TYPED.format("2.7.0+xpu", "None", "None") + "xpu: Optional[str] = '20250000'\n",
+        *("2.7.0+xpu", None, None, COMMIT, "xpu"),
+    ),
+    (
+        TYPED.format("2.10.0+cpu", "None", "None") + "rocm: Optional[str] = None\n",
+        *("2.10.0+cpu", None, None, COMMIT, "cpu"),
+    ),
+    (
+        TYPED.format("2.15.0+cu132", "'13.2'", "None"),
+        *("2.15.0+cu132", "13.2", None, COMMIT, "cu132"),
+    ),
+    (
+        TYPED.format("2.5.0+cpu.cxx11.abi", "None", "None"),
+        *("2.5.0+cpu.cxx11.abi", None, None, COMMIT, "cpu"),
+    ),
     ("\ufeff" + OLD.format("2.0.0", "'11.7'"), "2.0.0", "11.7", None, None, None),
-]  # fmt: skip
+]
 
 
 @pytest.mark.parametrize("era", ERAS, ids=lambda era: era[1])
@@ -137,6 +150,7 @@ def test_what_is_not_stated(image):
         ("x = " + "(" * 5000, "cannot be parsed"),
         ("#" * 40000, "larger than"),
     ],
+    ids=["syntax", "nul", "nested", "large"],
 )
 def test_version_py_that_cannot_be_parsed(image, text, words):
     torch(image, text, version="2.0.0")
@@ -146,12 +160,27 @@ def test_version_py_that_cannot_be_parsed(image, text, words):
     assert found.nccl.unknown and found.build.value == "pip"
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["-" * 30000 + "1", "1+" * 15000 + "1", "a." * 15000 + "a", "[" * 15000 + "]" * 15000,
-     "a=" * 15000 + "1", "f" + "()" * 15000, "if 1:\n" + " 1\n" * 10000, "x='\\d'\n" * 3000,
-     "'" * 32000, "\x85\n" * 10000, "not " * 8000 + "1", "lambda:" * 4000 + "1"],
-)  # fmt: skip
+HOSTILE = {
+    "minus": "-" * 30000 + "1",
+    "sum": "1+" * 15000 + "1",
+    "attributes": "a." * 15000 + "a",
+    "lists": "[" * 15000 + "]" * 15000,
+    "targets": "a=" * 15000 + "1",
+    "calls": "f" + "()" * 15000,
+    "lines": "if 1:\n" + " 1\n" * 10000,
+    "escapes": "x='\\d'\n" * 3000,
+    "quotes": "'" * 32000,
+    "controls": "\x85\n" * 10000,
+    "nots": "not " * 8000 + "1",
+    "lambdas": "lambda:" * 4000 + "1",
+    "powers": "1**" * 10000 + "1",
+    "comparisons": "1<" * 15000 + "1",
+    "conditions": "1 if 1 else " * 2500 + "1",
+    "blocks": "".join(" " * depth + "if 1:\n" for depth in range(200)),
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_sources(image, text):
     torch(image, text)
     started = time.monotonic()
@@ -319,6 +348,15 @@ def test_pip_in_conda(conda):
     assert only(conda, python="/opt/conda/bin/python3").build.value == "vendor"
 
 
+def test_two_metadata_in_one_directory(conda):
+    """The files tell which of them is the one installed; the other is told."""
+    torch(conda, TYPED.format("2.5.1+cu124", "'12.4'", "None"), CONDA, "2.5.1")
+    pip(conda, "torch", "2.3.0", CONDA, "conda\n")
+    found = only(conda, python="/opt/conda/bin/python3")
+    assert found.build.value == "pip" and found.version.value == "2.5.1+cu124"
+    assert [one.value for one in found.version.differs] == ["2.3.0"]
+
+
 def test_user_site_over_conda(conda):
     user = "/root/.local/lib/python3.11/site-packages"
     torch(conda, TYPED.format("2.5.1", "'12.4'", "None"), CONDA, "2.5.1", "conda\n")
@@ -344,6 +382,7 @@ def cuda_torch(image):
         ("#define NCCL_VERSION_CODE NCCL_VERSION(2,3,4)\n", None),
         ("\n" * 200000 + "#" * 50000, None),
     ],
+    ids=["code", "spaces", "old", "parts", "macro", "noise"],
 )
 def test_nccl_header(image, text, version):
     cuda_torch(image).write(SITE + "/nvidia/nccl/include/nccl.h", text)

@@ -156,11 +156,21 @@ def test_the_images_variables_are_a_second_witness_only(image, variable):
         assert read(image, **{variable: same}).version.differs == ()
 
 
-@pytest.mark.parametrize(
-    "text",
-    ["", "[]", "{", '{"cuda": 1}', '{"cuda": {"version": 12}}', "[" * 100000, '{"cuda": {}}',
-     '{"cuda": {"version": "12.4\\u001b"}}', "\0", '{"cuda": {"version": "' + "1" * 9999 + '"}}'],
-)  # fmt: skip
+HOSTILE = {
+    "empty": "",
+    "list": "[]",
+    "cut": "{",
+    "number": '{"cuda": 1}',
+    "float": '{"cuda": {"version": 12.4}}',
+    "nothing": '{"cuda": {}}',
+    "nested": "[" * 100000,
+    "control": '{"cuda": {"version": "12.4\\u001b"}}',
+    "nul": "\0",
+    "long": '{"cuda": {"version": "' + "1" * 9999 + '"}}',
+}
+
+
+@pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_version_json(image, text):
     image.write("/usr/local/cuda/version.json", text)
     image.write("/usr/local/cuda/include/cuda.h", HEADER.format(12040))

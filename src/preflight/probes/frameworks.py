@@ -48,20 +48,24 @@ class _Look:
         self.path = python.path.get(())
         self.prefix = python.prefix.get("")
         self.conda = python.packages_conda
-        self._dists: Optional[Dict[str, Distribution]] = None
+        self._dists: Optional[Dict[str, List[Distribution]]] = None
 
-    def dists(self) -> Dict[str, Distribution]:
-        """{normalised name: distribution} as the interpreter would find them."""
+    def everything(self) -> Dict[str, List[Distribution]]:
+        """{normalised name: distributions}, in the order in which the interpreter sees them."""
         if self._dists is None:
             self._dists = {}
             for entry in self.path:
                 for one in _listed(self.root, entry):
-                    self._dists.setdefault(normalize(one.name), one)
+                    self._dists.setdefault(normalize(one.name), []).append(one)
         return self._dists
+
+    def dist(self, name: str) -> Optional[Distribution]:
+        """The distribution called `name` that the interpreter would find."""
+        return next(iter(self.everything().get(name, ())), None)
 
     def first_dist(self, names: Iterable[str]) -> Optional[Distribution]:
         """The first of `names` that is installed."""
-        return next((self.dists()[name] for name in names if name in self.dists()), None)
+        return next(filter(None, map(self.dist, names)), None)
 
     def package(self, name: str, *files: str) -> str:
         """The directory that `import name` would take: the first with __init__.py or `files`."""
@@ -70,7 +74,7 @@ class _Look:
             for file in ("__init__.py",) + files:
                 if self.root.is_file(posixpath.join(folder, file)):
                     return folder
-        return self._linked(name) if name in self.dists() else ""
+        return self._linked(name) if self.dist(name) else ""
 
     def _linked(self, name: str) -> str:
         """Where an editable install's finder, asked after sys.path, says that `name` lies."""
@@ -193,13 +197,14 @@ def _torch(look: _Look) -> Optional[Framework]:
     if not folder:
         return None
     module = _module(look.root, posixpath.join(folder, "version.py"))
-    dist = look.first_dist(["torch"])
-    version = _torch_version(module, dist)
-    cuda = module.text("cuda")
+    dists = look.everything().get("torch", [])
+    version = _torch_version(module, dists)
+    alike = [one for one in dists if _public(one.version) == _public(version.get(""))]
+    dist = next(iter(alike + dists), None)
     built = Framework(
         name=known("torch", folder),
         version=version,
-        cuda=cuda if module.problem or "cuda" in module.values else _unsaid(module, "cuda"),
+        cuda=_stated(module, "cuda"),
         hip=module.text("hip"),
         git_version=module.text("git_version"),
         build=_build(look, folder, version, dist, _TORCH),
@@ -213,13 +218,24 @@ def _unsaid(module: _Module, name: str) -> Fact[str]:
     return unknown(f"no {name} is stated", module.path)
 
 
-def _torch_version(module: _Module, dist: Optional[Distribution]) -> Fact[str]:
-    """`__version__`; metadata, which lacks the local part, differs where the rest does."""
-    version = module.text("__version__")
-    if version.absent:
-        version = _unsaid(module, "__version__")
-    if dist and version.known and _public(dist.version) != _public(version.get("")):
-        version = merge(version, known(dist.version, dist.where))
+def _stated(module: _Module, name: str) -> Fact[str]:
+    """The text of `name`, which is unknown rather than absent where the module lacks it."""
+    return module.text(name) if module.problem or name in module.values else _unsaid(module, name)
+
+
+def _torch_version(module: _Module, dists: List[Distribution]) -> Fact[str]:
+    """`__version__`; metadata, which may lack the local part, differs where the rest does.
+
+    The first metadata on the path counts, and all that lies beside the package.
+    """
+    version = _stated(module, "__version__")
+    if not version.known:
+        return version
+    site = posixpath.dirname(posixpath.dirname(module.path))
+    for number, dist in enumerate(dists):
+        near = number == 0 or posixpath.dirname(dist.where) == site
+        if near and _public(dist.version) != _public(version.get("")):
+            version = merge(version, known(dist.version, dist.where))
     return version
 
 
@@ -287,12 +303,9 @@ def _library(look: _Look, built: Framework, headers: Iterable[str], part: _Part)
 def _packaged(look: _Look, name: str) -> List[Distribution]:
     """The nvidia-NAME-cuNN wheels, newest CUDA first; two of them overwrite each other."""
     pattern = re.compile(rf"nvidia-{name}-cu(\d+)$")
-    names = sorted(
-        (one for one in look.dists() if pattern.match(one)),
-        key=lambda one: int(one.rpartition("-cu")[2][:4]),
-        reverse=True,
-    )
-    return [look.dists()[one] for one in names]
+    names = [one for one in look.everything() if pattern.match(one)]
+    names.sort(key=lambda one: int(one.rpartition("-cu")[2][:4]), reverse=True)
+    return [look.everything()[one][0] for one in names]
 
 
 def _header_version(root: Root, path: str, name: str) -> str:
@@ -422,7 +435,7 @@ def _dist_version(look: _Look, names: Iterable[str], folder: str) -> Fact[str]:
     """The version by package metadata; further names of the same thing in `differs`."""
     version: Fact[str] = unknown("no package metadata", folder)
     for name in names:
-        dist = look.dists().get(name)
+        dist = look.dist(name)
         if dist:
             version = merge(version, known(dist.version, dist.where))
     return version
@@ -466,7 +479,7 @@ def _jax(look: _Look) -> Optional[Framework]:
     if dist is None or not folder:
         return None
     version = known(dist.version, dist.where)
-    jaxlib = look.dists().get("jaxlib")
+    jaxlib = look.dist("jaxlib")
     local = jaxlib.version.partition("+")[2] if jaxlib else ""
     cuda = _jax_cuda(look, jaxlib, local)
     built = Framework(
@@ -498,17 +511,17 @@ def _jax_cuda(look: _Look, jaxlib: Optional[Distribution], local: str) -> Fact[s
 def _plugins(look: _Look, kind: str) -> List[Tuple[str, Distribution]]:
     """(number, distribution) of the jax-KINDnn-plugin and -pjrt packages, newest first."""
     found = []
-    for name, dist in look.dists().items():
+    for name, dists in look.everything().items():
         matched = re.match(rf"jax-{kind}(\d{{1,3}})-(plugin|pjrt)$", name)
         if matched:
-            found.append((matched.group(1), dist))
+            found.append((matched.group(1), dists[0]))
     return sorted(found, key=lambda one: (-int(one[0]), one[1].name))
 
 
 def _jax_runtime(look: _Look, major: str, plugin: Distribution) -> Fact[str]:
     """X.Y of the CUDA runtime wheel of that major, else the major."""
     for name in ("nvidia-cuda-runtime-cu" + major, "nvidia-cuda-runtime"):
-        dist = look.dists().get(name)
+        dist = look.dist(name)
         if dist and dist.version.split(".")[0] == major:
             return known(".".join(dist.version.split(".")[:2]), dist.where)
     return known(major, plugin.where)
@@ -547,7 +560,7 @@ def _paddle(look: _Look) -> Optional[Framework]:
         version=version,
         cuda=cuda,
         hip=unknown("not stated", dist.where) if "rocm" in dist.name else absent(dist.where),
-        cudnn=absent(cuda.source) if cuda.absent else _paddle_text(module, "cudnn_version"),
+        cudnn=absent(cuda.source) if cuda.absent else _stated(module, "cudnn_version"),
         nccl=absent(cuda.source) if cuda.absent else unknown(_NOT_TOLD, module.path),
         git_version=module.text("commit"),
         build=_build(look, folder, version, dist, _PADDLE),
@@ -567,8 +580,3 @@ def _paddle_cuda(module: _Module, dist: Distribution) -> Fact[str]:
         number = stated.group(1)
         return known(f"{number[:-1]}.{number[-1]}", dist.where)
     return _unsaid(module, "cuda_version")
-
-
-def _paddle_text(module: _Module, name: str) -> Fact[str]:
-    stated = module.text(name)
-    return _unsaid(module, name) if stated.absent else stated

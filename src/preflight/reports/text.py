@@ -181,7 +181,8 @@ def _finding(one: Judged, style: Style, explain: bool) -> List[str]:
     if explain:
         return lines + _explained(one, style)
     if not one.waived:
-        lines += _labelled("fix", one.finding.fix[0], style) if one.finding.fix else []
+        for number, fix in enumerate(one.finding.fix):
+            lines += _labelled("or" if number else "fix", fix, style)
     return lines
 
 
@@ -193,7 +194,7 @@ def _explained(one: Judged, style: Style) -> List[str]:
     lines += _labelled("needed", finding.needed, style)
     lines += _labelled("why", finding.why, style)
     for number, fix in enumerate(finding.fix):
-        lines += _labelled("" if number else "fix", fix, style)
+        lines += _labelled("or" if number else "fix", fix, style)
     for number, reference in enumerate(one.references):
         text = " ".join(filter(None, reference))
         lines += _labelled("" if number else "source", text, style)

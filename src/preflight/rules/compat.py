@@ -91,7 +91,7 @@ def _gpu_fits(s: Snapshot, m: Matrix, compat: Compat, place: str, device: common
         observed=f"forward compatibility on {device.label}",
         needed="a data-center GPU, or the driver's own libcuda",
         why="Forward compatibility is a data-center feature: CUDA stops with error 804.",
-        fix=(*REMOVE, "node: a newer driver"),
+        fix=(*REMOVE, "a node with a newer driver"),
         evidence=evidence(s, *places),
         sources=m.class_sources("no"),
         subject=device.label,
@@ -136,7 +136,7 @@ def unsupported_branch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         observed=f"compat libcuda of CUDA {cuda} on driver {driver}",
         needed="a base driver branch that this compat package lists",
         why="The compat library only works on the kernel drivers it was made for (error 803).",
-        fix=("node: a newer driver branch", "image: a cuda-compat package that lists this branch"),
+        fix=("a node with a newer driver branch", "a cuda-compat package that lists this branch"),
         evidence=evidence(
             s, "driver.version", *([place + ".base_branches"] if place else []),
             *common.libcuda(s, m).places,
@@ -204,7 +204,7 @@ def _idle(s: Snapshot, m: Matrix, place: str, compat: Compat, cuda: str) -> Outc
         + (" Here the base image's entrypoint was replaced." if replaced else ""),
         fix=(
             f"export LD_LIBRARY_PATH={directory}:$LD_LIBRARY_PATH",
-            "or keep the base image's ENTRYPOINT in front of the command",
+            "keep the base image's ENTRYPOINT in front of the command",
         ),
         evidence=evidence(
             s, place + ".cuda", place + ".path", place + ".resolved", "driver.version",

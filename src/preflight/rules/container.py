@@ -77,7 +77,7 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             needed="/dev/nvidia-uvm",
             why="libcuda cannot map memory without it: cuInit fails (error 999 or 3).",
             fix=(
-                "node: sudo nvidia-modprobe -u -c=0, then start the container again",
+                "on the node: sudo nvidia-modprobe -u -c=0, then start the container again",
                 "docker without the NVIDIA runtime: add --device /dev/nvidia-uvm",
             ),
             evidence=evidence(s, "driver.uvm_device", "driver.device_nodes"),

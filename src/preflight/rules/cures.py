@@ -25,8 +25,9 @@ def torch_that_runs(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
     if found is None:
         return ()
     version, row = found
-    line = f"image: pip install torch=={version} --index-url {WHEELS}{row['variant']}"
-    return (line,)
+    variant = row["variant"]
+    # With the local version: a plain one would count as installed already.
+    return (f"pip install torch=={version}+{variant} --index-url {WHEELS}{variant}",)
 
 
 def _best(s: Snapshot, m: Matrix, release: str, below: str = "") -> Optional[Tuple[str, Row]]:

@@ -104,8 +104,8 @@ def library_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="The two halves of the driver speak a private protocol: NVML stops with error 18, "
             "CUDA with error 803.",
             fix=(
-                "node: reload the driver or reboot after its update (another node may be fine)",
-                "image: remove driver packages from it; the container runtime brings the host's",
+                "on the node: reload the driver or reboot after its update (or another node)",
+                "in the image: remove driver packages; the container runtime brings the host's",
             ),
             evidence=evidence(
                 s, "driver.version", "driver.library_version", "driver.libcuda_path", "driver.nvml"
@@ -209,15 +209,18 @@ def _why_too_old(cuda: str, way: Way) -> str:
 
 
 def _cures(s: Snapshot, m: Matrix, build: common.Build, way: Way) -> Tuple[str, ...]:
-    cures = [f"node: driver {way.oldest_driver} or newer"] if way.oldest_driver else []
-    cures += torch_that_runs(s, m, build.framework) if _is_torch(build) else ()
+    """What the job's owner can change first, then what only the node's owner can."""
+    cures = list(torch_that_runs(s, m, build.framework)) if _is_torch(build) else []
     gpus = common.devices(s, m)
     unfit = [one for one in gpus if m.forward_eligible(one.label) == "no"]
-    if gpus and not unfit and s.driver.libcuda.value != "compat" and numbers(build.cuda) >= (10,):
+    base = m.compat_base(build.cuda, s.driver.version.get(""))[0]
+    if gpus and not unfit and s.driver.libcuda.value != "compat" and base == "yes":
         package = "cuda-compat-" + "-".join(build.cuda.split(".")[:2])
-        base = m.compat_base(build.cuda, s.driver.version.get(""))[0]
-        if base == "yes":
-            cures.append(f"image: install {package} and put its directory first on LD_LIBRARY_PATH")
+        cures.append(
+            f"install {package} in the image and put its directory first on LD_LIBRARY_PATH"
+        )
+    if way.oldest_driver:
+        cures.append(f"a node with driver {way.oldest_driver} or newer")
     return tuple(cures)
 
 
@@ -295,7 +298,7 @@ def _new_for(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
         needed=f"a driver of branch {last} or older, and a libcuda of CUDA {last_cuda} or older",
         why=f"NVIDIA dropped {row['name']} after R{last}: the device disappears from CUDA "
         "(error 100).",
-        fix=(f"node: driver branch {last}", "or a newer GPU"),
+        fix=(f"a node with driver branch {last}", "a newer GPU"),
         evidence=evidence(s, "driver.version", *lib.places, *device.places),
         sources=tuple(row["source"]),
         subject=device.label,
@@ -314,6 +317,9 @@ def too_old_for_gpu(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not (s.gpus.assumed or s.driver.version.assumed) or not gpus:
         yield NotApplicable("the driver itself reports the GPUs")
         return
+    if s.driver.version.absent or s.driver.visible.value is False:
+        yield NotApplicable("no driver to judge")
+        return
     for device, _count in common.alike(gpus):
         yield _unknown_to(s, m, device)
 
@@ -323,7 +329,7 @@ def _unknown_to(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
     branch = (numbers(s.driver.version.get("")) or (0,))[0]
     if row is None or not branch or "first_branch" not in row:
         return Undecided(
-            ("driver.version", *device.places[-1:]), "whether it knows it", device.label
+            ("driver.version", *device.places[-1:]), "whether the driver knows it", device.label
         )
     first = row["first_branch"]
     if branch >= first:
@@ -334,7 +340,7 @@ def _unknown_to(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
         observed=f"driver {s.driver.version.value}, {device.label}",
         needed=f"a driver of branch {first} or newer",
         why="A driver older than the GPU does not drive it: no device appears.",
-        fix=(f"node: driver branch {first} or newer",),
+        fix=(f"a node with driver branch {first} or newer",),
         evidence=evidence(s, "driver.version", *device.places),
         sources=tuple(row["source"]),
         subject=device.label,

@@ -87,12 +87,13 @@ def _judged(
     if served.kind == "ptx" and not foreign:
         return Passed(f"served by {served.by} PTX, compiled by the driver", build.label)
     has = ", ".join(code.targets) or "none"
+    where = "" if code.place else " (by the table of public wheels)"
     problem = (
         f"only old PTX ({served.by}) for {_sm(device)}" if foreign else f"no code for {_sm(device)}"
     )
     return Finding(
         summary=f"{build.label} has {problem}, which {device.label} needs",
-        observed=f"targets in the build: {has}",
+        observed=f"targets in the build{where}: {has}",
         needed=f"{_sm(device)} code (or sm_{(device.capability or '').split('.')[0]}x of a lower "
         "minor), or PTX the driver can compile",
         why="CUDA stops at the first kernel: 'no kernel image is available for execution on the "
@@ -191,7 +192,7 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         + ".",
         fix=(
             "unset CUDA_VISIBLE_DEVICES",
-            "or: export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(count)),
+            "export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(count)),
         ),
         evidence=evidence(s, "env.CUDA_VISIBLE_DEVICES", "gpus"),
     )

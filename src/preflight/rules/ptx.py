@@ -127,8 +127,8 @@ def _ptx_finding(
         needed=f"a libcuda of CUDA {cuda}, or machine code for this GPU",
         why="The driver's PTX compiler refuses PTX of a newer toolkit (error 222); machine code "
         "would run by minor-version compatibility.",
-        fix=((f"node: driver branch {newer['branch']} or newer",) if newer else ())
-        + ("image: a build by a CUDA no newer than the driver's, or with machine code",),
+        fix=((f"a node with driver branch {newer['branch']} or newer",) if newer else ())
+        + ("a build by a CUDA no newer than the driver's, or with machine code",),
         evidence=evidence(s, *[p for p in places if p], "driver.version", *lib.places),
         subject=subject,
         severity=severity,
