@@ -35,7 +35,7 @@ def isolated():
     from preflight import isolate
 
     answers = isolate.run({"one": isolate.Task(lambda: 1, 5), "two": isolate.Task(lambda: 2, 5)})
-    assert [one.value for one in answers.values()] == [1, 2], answers
+    assert {name: one.value for name, one in answers.items()} == {"one": 1, "two": 2}, answers
     return good()
 
 

@@ -12,12 +12,15 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from typing import Dict, List, Sequence
+from typing import Dict, List, Optional, Sequence
 
 ROOT = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 #: What building a wheel needs, so that it is fetched once and not at every build.
 BUILD = ("hatchling>=1.26", "tomli")
+
+#: An installation that takes longer than this is not going to end.
+STEP_SECONDS = 600
 
 _STAMP = ".preflight-holds"
 
@@ -71,17 +74,21 @@ def build_wheel(python: str, directory: str) -> str:
     return glob.glob(os.path.join(directory, "*.whl"))[0]
 
 
-def run(words: Sequence[str], **keywords: str) -> None:
+def run(words: Sequence[str], cwd: Optional[str] = None) -> None:
     """Run to the end, silently; raises Failed with all it printed when it did not succeed."""
-    done = subprocess.run(
-        list(words),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        env=clean_environment(),
-        check=False,
-        **keywords,
-    )
+    try:
+        done = subprocess.run(
+            list(words),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            env=clean_environment(),
+            timeout=STEP_SECONDS,
+            check=False,
+            cwd=cwd,
+        )
+    except subprocess.TimeoutExpired:
+        raise Failed(f"{' '.join(words)}\nnot done after {STEP_SECONDS} s") from None
     if done.returncode:
         said = done.stdout.decode(errors="replace").strip()
         raise Failed(f"{' '.join(words)}\nended with {done.returncode}:\n{said}")

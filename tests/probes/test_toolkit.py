@@ -120,8 +120,18 @@ def test_debians_package(image):
 def test_nvcc_linked_into_path(image):
     devel(image).link("/usr/bin/nvcc", "/usr/local/cuda-12.4/bin/nvcc")
     found = read(image)
-    assert (found.home.value, found.version.value) == ("/usr", None)
-    assert found.version.unknown
+    assert (found.home.value, found.version.value) == ("/usr", "12.4.1")
+    assert found.version.source == "/usr/local/cuda-12.4/version.json"
+    assert found.nvcc.value == "/usr/bin/nvcc" and found.nvcc.differs == ()
+
+
+def test_nvcc_linked_by_debian(image):
+    image.program("/usr/lib/nvidia-cuda-toolkit/bin/nvcc")
+    image.link("/usr/bin/nvcc", "/usr/lib/nvidia-cuda-toolkit/bin/nvcc")
+    image.write("/usr/include/cuda.h", HEADER.format(11080))
+    found = read(image)
+    assert (found.home.value, found.version.value) == ("/usr", "11.8")
+    assert found.version.differs == ()
 
 
 def test_nvcc_outside_a_bin_directory(image):

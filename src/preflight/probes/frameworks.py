@@ -275,8 +275,7 @@ _CUDNN = _Part("cudnn", ("cudnn_version.h", "cudnn_version_v9.h", "cudnn_version
 
 
 def _headers(look: _Look, built: Framework, site: str, part: _Part) -> List[str]:
-    """Headers that would tell the version: those of the wheels; the image's own come first
-    in an NGC image, last in another vendor's."""
+    """Headers that would tell the version: the wheels', in vendors' images also the system's."""
     wheels = [posixpath.join(site, "nvidia", part.name, "include", part.headers[0])]
     folders = ["/usr/include", f"/usr/include/{look.arch or 'x86_64'}-linux-gnu"]
     system = [posixpath.join(one, name) for one in folders for name in part.headers]
@@ -414,8 +413,8 @@ _TENSORFLOW_DISTS = (
 def _tensorflow(look: _Look) -> Optional[Framework]:
     dist = look.first_dist(_TENSORFLOW_DISTS)
     folder = look.package("tensorflow")
-    info = _build_info(look.root, posixpath.dirname(folder))
-    if not folder or (dist is None and info.problem):
+    info = _build_info(look.root, posixpath.dirname(folder)) if folder else None
+    if info is None or (dist is None and info.problem):
         return None
     version = _dist_version(look, _TENSORFLOW_DISTS, folder)
     return Framework(

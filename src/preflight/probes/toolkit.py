@@ -31,13 +31,27 @@ def read_toolkit(root: Root, env: Mapping[str, str]) -> Toolkit:
         nowhere: Fact[str] = absent(", ".join(name for name, _ in _looked(at)))
         return Toolkit(version=_with_variables(nowhere, env), home=nowhere, nvcc=nowhere)
     home, source = homes[0]
-    version = _version(root, home)
-    for other, _ in homes[1:] if version.known else []:
+    version = _with_variables(_versions(root, [folder for folder, _ in homes]), env)
+    return Toolkit(version=version, home=known(home, source), nvcc=_nvcc(at, home))
+
+
+def _versions(root: Root, homes: List[str]) -> Fact[str]:
+    """The version of the first home, or where that tells none, of one with the same compiler.
+
+    Other toolkits' versions are in `differs`.
+    """
+    version = _version(root, homes[0])
+    for other in homes[1:]:
         second = _version(root, other)
-        version = version if _agree(version, second) else merge(version, second)
-    return Toolkit(
-        version=_with_variables(version, env), home=known(home, source), nvcc=_nvcc(at, home)
-    )
+        if version.known and not _agree(version, second):
+            version = merge(version, second)
+        elif not version.known and _compiler(root, other) == _compiler(root, homes[0]):
+            version = second
+    return version
+
+
+def _compiler(root: Root, home: str) -> str:
+    return _resolved(root, posixpath.join(home, "bin", "nvcc"))
 
 
 def _looked(at: Place) -> List[Tuple[str, str]]:
@@ -152,7 +166,7 @@ def _nvcc(at: Place, home: str) -> Fact[str]:
     own = posixpath.join(home, "bin", "nvcc")
     found: Fact[str] = known(own, own) if at.root.is_file(own) else absent(own + ", PATH")
     other = which(at, "nvcc")
-    if other and _resolved(at.root, other) != _resolved(at.root, own):
+    if other and _resolved(at.root, other) != _compiler(at.root, home):
         found = merge(found, known(other, "PATH"))
     return found
 
