@@ -8,7 +8,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, python_env, system, toolkit
+from .probes import driver, frameworks, interpreter, python_env, system, toolkit
 from .roots import Root
 
 #: What a directory cannot show, and how to say it instead.
@@ -103,7 +103,7 @@ def _toolkit(what: Look) -> s.Snapshot:
 
 
 def _python(what: Look) -> s.Snapshot:
-    found = python_env.find_interpreter(what.root, what.env, what.python, what.command)
+    found = interpreter.find_interpreter(what.root, what.env, what.python, what.command)
     if not found.known:
         python = s.PythonEnv(executable=found)
         none: s.Fact[Any] = s.Fact(source=found.source, unknown=found.unknown)

@@ -112,7 +112,7 @@ class Tables(Mapping[str, Any]):
 
 
 def built_in(overlays: Sequence[str] = ()) -> Tables:
-    """The tables shipped with this package; raises BadTables for an overlay that is no directory."""
+    """The tables shipped with this package; raises BadTables for an overlay that is not there."""
     for overlay in overlays:
         if not os.path.isdir(overlay):
             raise BadTables(f"{overlay}: no such directory of tables")
@@ -145,7 +145,8 @@ def read_toml(path: str) -> Dict[str, Any]:
         import tomli as toml
     with open(path, "rb") as stream:
         try:
-            return toml.load(stream)
+            table: Dict[str, Any] = toml.load(stream)
+            return table
         except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
             raise BadTables(f"{path}: {error}") from None
 

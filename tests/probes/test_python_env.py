@@ -12,7 +12,9 @@ import time
 
 import pytest
 
-from preflight.probes.python_env import find_interpreter, normalize, read_environment
+from preflight.probes.distributions import normalize
+from preflight.probes.interpreter import find_interpreter
+from preflight.probes.python_env import read_environment
 from preflight.roots import Root
 from tests.probes.fake_root import Image
 

@@ -13,7 +13,7 @@ from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tup
 
 from ..roots import Root
 from ..snapshot import Fact, Framework, PythonEnv, absent, known, merge, unknown
-from .python_env import Distribution, distributions, normalize
+from .distributions import Distribution, distributions, normalize
 
 #: Generated modules are a few hundred bytes; no more than this is parsed.
 MODULE_LIMIT = 32 << 10

@@ -9,7 +9,8 @@ from typing import Any, Iterator, List, Mapping, Tuple
 
 from ..roots import Root
 from ..snapshot import Fact, Observation, Toolkit, absent, known, merge, unknown
-from .python_env import Place, place, which
+from .interpreter import which
+from .place import Place, place
 
 HEADER_LIMIT = 64 << 10
 JSON_LIMIT = 256 << 10
