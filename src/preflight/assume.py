@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Sequence, Tuple
+from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import snapshot as s
 from .matrix import Matrix
@@ -61,12 +61,11 @@ def _driver(snapshot: s.Snapshot, many: List[str], matrix: Matrix) -> s.Snapshot
         raise BadAssumption(f"driver={text}: no driver version (as in 535.104.05)")
     if matrix.branch(text) is None:
         raise BadAssumption(f"driver={text}: older than any driver in the matrix")
-    version = text if "." in text else text + ".0"
     kind = snapshot.driver.libcuda
     keep = kind.value in ("compat", "stub")
     driver = replace(
         snapshot.driver,
-        version=_assumed(version, "driver", text),
+        version=_assumed(text, "driver", text),
         visible=_assumed(True, "driver", text),
         libcuda=kind if keep else _assumed("host", "driver", text),
         cuda=snapshot.driver.cuda if keep else s.UNKNOWN,
@@ -78,8 +77,13 @@ def _driver(snapshot: s.Snapshot, many: List[str], matrix: Matrix) -> s.Snapshot
     return replace(snapshot, driver=driver)
 
 
+def cuda_version(text: str) -> Optional[str]:
+    """`text` when it is a CUDA version (as in 12.2), else None."""
+    return text if re.match(r"^\d{1,2}\.\d{1,2}$", text) else None
+
+
 def _cuda(snapshot: s.Snapshot, many: List[str], _matrix: Matrix) -> s.Snapshot:
-    if not re.match(r"^\d{1,2}\.\d{1,2}$", many[0]):
+    if cuda_version(many[0]) is None:
         raise BadAssumption(f"cuda={many[0]}: no CUDA version (as in 12.2)")
     cuda: s.Fact[str] = s.known(many[0], f"assumed: cuda={many[0]}", assumed=True)
     visible: s.Fact[bool] = s.known(True, cuda.source, assumed=True)
@@ -87,7 +91,7 @@ def _cuda(snapshot: s.Snapshot, many: List[str], _matrix: Matrix) -> s.Snapshot:
 
 
 def _compat(snapshot: s.Snapshot, many: List[str], _matrix: Matrix) -> s.Snapshot:
-    if not re.match(r"^\d{1,2}\.\d{1,2}$", many[0]):
+    if cuda_version(many[0]) is None:
         raise BadAssumption(f"compat={many[0]}: no CUDA version (as in 13.0)")
     source = f"assumed: compat={many[0]}"
     one = s.Compat(

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .verdict import Report
 
-COMMANDS = ("check", "exec", "diagnose", "snapshot", "rules")
+COMMANDS = ("check", "exec", "diagnose", "what-if", "snapshot", "rules")
 USAGE = 2
 DOCUMENT_LIMIT = 64 << 20
 
@@ -25,6 +25,7 @@ starts, without importing torch or initialising CUDA.
   preflight [check]            look at this container, judge, report
   preflight exec -- CMD…       check, then become CMD
   preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
+  preflight what-if --driver V --gpu NAME --torch SPEC   a stack nobody has installed
   preflight snapshot           the facts alone, as JSON
   preflight rules [NAME]       what the rules mean
 """
@@ -55,10 +56,11 @@ def main(argv: Sequence[str]) -> int:
     from .assume import BadAssumption
     from .policy import BadPolicy
     from .settings import BadUsage
+    from .whatif import BadStack
 
     try:
         return int(_RUN[name](rest))
-    except (BadUsage, BadPolicy, BadAssumption) as error:
+    except (BadUsage, BadPolicy, BadAssumption, BadStack) as error:
         return _usage(str(error))
 
 
@@ -99,7 +101,7 @@ def _parser(command: str, usage: str) -> _Parser:
     add("--explain", action="store_true", help="seen, needed, why, fix and source of each finding")
     add("-v", "--verbose", action="store_true", help="every rule's answer")
     add("-q", "--quiet", action="store_true", help="the verdict alone")
-    if command == "diagnose":
+    if command in ("diagnose", "what-if"):
         add("--assume", action="append", metavar="FACT=VALUE", help=argparse.SUPPRESS)
         parser.set_defaults(timeout=None, root=None, python=None, env_file=None)
         return parser
@@ -142,6 +144,36 @@ def _diagnose(words: List[str]) -> int:
     _writable(asked)
     table = matrix.load()
     snapshot = assume.apply(_document(args.file), args.assume or [], table)
+    report = verdict.judge(snapshot, table, asked.policy, time.strftime("%Y-%m-%d"))
+    return _report(report, asked, args)
+
+
+def _what_if(words: List[str]) -> int:
+    parser = _parser("what-if", "preflight what-if --driver V --gpu NAME… --torch SPEC [options]")
+    add = parser.add_argument
+    add("--driver", metavar="V", default="", help="kernel driver, as 535.104.05")
+    add("--gpu", metavar="NAME", action="append", help="A10, 8 x H100, sm_90; several by repeating")
+    add(
+        "--torch",
+        metavar="SPEC",
+        default="",
+        help="2.6.0 (the default index's build) or 2.6.0+cu124",
+    )
+    add("--cuda", metavar="V", default="", help="any framework built with this CUDA")
+    add("--compat", metavar="V", default="", help="CUDA of a compat libcuda in use")
+    add("--arch", metavar="A", default="x86_64", help="x86_64 or aarch64")
+    args = parser.parse_args(words)
+    import time
+
+    from . import matrix, settings, verdict, whatif
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    table = matrix.load()
+    snapshot = whatif.stack(
+        table, driver=args.driver, gpus=args.gpu or [], torch=args.torch, cuda=args.cuda,
+        compat=args.compat, arch=args.arch,
+    )  # fmt: skip
     report = verdict.judge(snapshot, table, asked.policy, time.strftime("%Y-%m-%d"))
     return _report(report, asked, args)
 
@@ -232,6 +264,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
     "check": _check,
     "exec": _exec,
     "diagnose": _diagnose,
+    "what-if": _what_if,
     "snapshot": _snapshot,
     "rules": _rules,
 }

@@ -78,6 +78,14 @@ def cuda_numbers(version: str) -> Optional[Tuple[int, int]]:
     return found[0], found[1] if len(found) > 1 else 0
 
 
+def cuda_of_tag(tag: str) -> Optional[str]:
+    """The CUDA of a torch variant or local version: "cu121" gives "12.1"; None for "cpu"."""
+    digits = tag[2:]
+    if not tag.startswith("cu") or not digits.isdigit() or len(digits) < 2:
+        return None
+    return f"{digits[:-1]}.{digits[-1]}"
+
+
 class Matrix:
     """The tables of `compat/`, as read by :func:`load`."""
 
@@ -197,7 +205,8 @@ class Matrix:
     def _minor(self, offered: Tuple[int, int], oldest: str, driver: Optional[str]) -> str:
         """Minor-version compatibility needs the major's floor, not only its CUDA number."""
         if driver and numbers(driver):
-            return MINOR if numbers(driver) >= numbers(oldest) else NO
+            given = numbers(driver)  # "580" alone stands for any driver of that branch
+            return MINOR if given >= numbers(oldest)[: len(given)] else NO
         first = self._toolkits.get((offered[0], 0))
         floor_is_higher = first is not None and numbers(oldest) > numbers(str(first["minimum"]))
         return UNDECIDED if floor_is_higher and offered[1] == 0 else MINOR
@@ -340,6 +349,13 @@ class Matrix:
             if (not version or version in row["versions"])
             and (not platform or row["platform"] == platform)
         ]
+
+    def default_torch(self, version: str, platform: str) -> Optional[Row]:
+        """The build that the default index gives for a release on a platform."""
+        for row in self.torch_builds(version, platform):
+            if version in row.get("default", []):
+                return row
+        return None
 
     def torch_build(self, version: str, variant: str, platform: str) -> Optional[Row]:
         """The build of a release and variant ("cu128") on a platform."""

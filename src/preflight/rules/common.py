@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..matrix import UNDECIDED, Matrix, Way, targets
+from ..matrix import UNDECIDED, Matrix, Way, cuda_of_tag, targets
 from ..snapshot import Compat, Fact, Framework, Gpu, Snapshot
 from .registry import NotApplicable, Outcome, Undecided
 
@@ -121,16 +121,13 @@ def cuda_of(s: Snapshot, m: Matrix, one: Framework) -> Optional[str]:
     if one.cuda.known or one.cuda.looked:
         return one.cuda.value
     release, _, local = one.version.get("").partition("+")
-    digits = local[2:]
-    if local.startswith("cu") and digits.isdigit() and len(digits) > 1:
-        return f"{digits[:-1]}.{digits[-1]}"
+    tagged = cuda_of_tag(local)
+    if tagged:
+        return tagged
     if local or one.name.value != "torch" or one.build.value != "pip" or not release:
         return None
-    for row in m.torch_builds(release, s.os.arch.get("x86_64")):
-        if release in row.get("default", []):
-            cuda: Optional[str] = row.get("cuda")
-            return cuda
-    return None
+    row = m.default_torch(release, s.os.arch.get("x86_64"))
+    return row.get("cuda") if row else None
 
 
 def no_builds(s: Snapshot, m: Matrix) -> Outcome:

@@ -1,0 +1,74 @@
+"""A stack nobody has installed, as a snapshot: `preflight what-if`.
+
+The short form of a described environment: every fact is assumed, and the same rules judge it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any, List, Sequence
+
+from . import assume
+from . import snapshot as s
+from .matrix import Matrix, cuda_of_tag
+
+ARCHITECTURES = ("x86_64", "aarch64")
+
+
+class BadStack(ValueError):
+    """A stack that says nothing usable: the message names what is wrong."""
+
+
+def stack(
+    matrix: Matrix,
+    *,
+    driver: str = "",
+    gpus: Sequence[str] = (),
+    torch: str = "",
+    cuda: str = "",
+    compat: str = "",
+    arch: str = "x86_64",
+) -> s.Snapshot:
+    """The snapshot of a stack: `torch` as "2.6.0" or "2.6.0+cu124", or any framework of `cuda`.
+
+    Raises BadStack or assume.BadAssumption.
+    """
+    if arch not in ARCHITECTURES:
+        raise BadStack(f"--arch {arch}: none of {', '.join(ARCHITECTURES)}")
+    given: List[str] = [f"gpu={one}" for one in gpus]
+    given += [f"driver={driver}"] if driver else []
+    given += [f"compat={compat}"] if compat else []
+    snapshot = s.Snapshot(os=s.System(arch=_assumed(arch, "arch")))
+    snapshot = assume.apply(snapshot, given, matrix)
+    framework = _torch(matrix, torch, arch) if torch else _any(cuda) if cuda else None
+    if framework is None:
+        raise BadStack("what-if: say --torch RELEASE[+cuNNN] or --cuda VERSION")
+    return replace(snapshot, frameworks=_assumed((framework,), "framework"))
+
+
+def _torch(matrix: Matrix, spec: str, arch: str) -> s.Framework:
+    release, _, local = spec.partition("+")
+    row = matrix.torch_build(release, local, arch) if local else matrix.default_torch(release, arch)
+    version = spec if local or row is None else f"{release}+{row['variant']}"
+    beyond: s.Fact[Any] = s.unknown(f"torch {spec} is not in the matrix")
+    tag = cuda_of_tag(local)
+    cuda = _assumed(tag, "torch") if tag else beyond
+    if row is not None:
+        cuda = _assumed(row["cuda"], "torch") if "cuda" in row else s.absent("assumed: torch")
+    return s.Framework(
+        name=_assumed("torch", "torch"),
+        version=_assumed(version, "torch"),
+        cuda=cuda,
+        arch_list=beyond if row is None else s.UNKNOWN,
+        build=_assumed("pip", "torch"),
+    )
+
+
+def _any(cuda: str) -> s.Framework:
+    if assume.cuda_version(cuda) is None:
+        raise BadStack(f"--cuda {cuda}: no CUDA version (as in 12.4)")
+    return s.Framework(name=_assumed("framework", "cuda"), cuda=_assumed(cuda, "cuda"))
+
+
+def _assumed(value: Any, fact: str) -> s.Fact[Any]:
+    return s.known(value, f"assumed: {fact}", assumed=True)
