@@ -34,7 +34,7 @@ peers: $(VENV)/.ready
 
 # The pages that are generated from the rules and the matrix.
 docs: $(VENV)/.ready
-	@$(RUN) -m preflight.docs
+	@$(RUN) tools/docs.py
 
 format: python
 	@$(PYTHON) tools/test.py format

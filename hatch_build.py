@@ -1,7 +1,7 @@
-"""Build hook: `compat/*.toml` become one JSON file in the wheel, `preflight/compat.json`.
+"""Build hook: each `compat/NAME.toml` becomes `preflight/compat/NAME.json` in the wheel.
 
-The tables are edited as TOML; at every start of a job they are read as JSON, which is several
-times faster and needs no TOML parser on old Pythons.
+The tables are edited as TOML; at every start of a job those that are needed are read as JSON,
+which is several times faster and needs no TOML parser on old Pythons.
 """
 
 from __future__ import annotations
@@ -29,26 +29,28 @@ class CompatHook(BuildHookInterface):
         if version == "editable":
             return
         self.scratch = tempfile.mkdtemp(prefix="preflight-compat-")
-        compiled = os.path.join(self.scratch, "compat.json")
-        with open(compiled, "w", encoding="utf-8") as stream:
-            stream.write(compile_tables(os.path.join(self.root, "compat")))
-        build_data["force_include"][compiled] = "preflight/compat.json"
+        for stem, text in compile_tables(os.path.join(self.root, "compat")).items():
+            compiled = os.path.join(self.scratch, stem + ".json")
+            with open(compiled, "w", encoding="utf-8") as stream:
+                stream.write(text)
+            build_data["force_include"][compiled] = f"preflight/compat/{stem}.json"
 
     def finalize(self, version: str, build_data: Dict[str, Any], artifact_path: str) -> None:
         """Remove the scratch directory."""
         shutil.rmtree(getattr(self, "scratch", ""), ignore_errors=True)
 
 
-def compile_tables(directory: str) -> str:
-    """The JSON of {file stem: table}; dates become ISO text. An empty directory is an error."""
+def compile_tables(directory: str) -> Dict[str, str]:
+    """{file stem: its table as JSON}; dates become ISO text. An empty directory is an error."""
     tables = {}
     for name in sorted(os.listdir(directory)):
         stem, extension = os.path.splitext(name)
         if extension == ".toml":
-            tables[stem] = _table(os.path.join(directory, name))
+            table = _table(os.path.join(directory, name))
+            tables[stem] = json.dumps(table, default=str, ensure_ascii=False, separators=(",", ":"))
     if not tables:
         raise ValueError(f"no tables in {directory}: a wheel without them could judge nothing")
-    return json.dumps(tables, default=str, ensure_ascii=False, separators=(",", ":"))
+    return tables
 
 
 def _table(path: str) -> Dict[str, Any]:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import time
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Callable, Dict, List, NamedTuple, Optional, Tuple
 
 import interpreters
@@ -65,7 +66,7 @@ def main(arguments: List[str]) -> int:
 
 
 def _steps(tools: str, steps: Dict[str, List[str]]) -> List[Outcome]:
-    return [_timed(name, lambda words=words: _tool(tools, words)) for name, words in steps.items()]
+    return [_timed(name, partial(_tool, tools, words)) for name, words in steps.items()]
 
 
 def _tool(tools: str, words: List[str]) -> Tuple[str, str]:
@@ -121,7 +122,7 @@ def _real(pythons: Dict[str, Optional[str]], wheel: str) -> Tuple[str, str]:
         "PREFLIGHT_TORCH_VENV": torch,
         "PREFLIGHT_TEST_TORCH_PYTHON": venvs.python_of(torch),
     }
-    return _pytest(interpreter, suite, "real torch", **variables)
+    return _pytest(interpreter, suite, "real torch", variables)
 
 
 def _torch_missing(venv: str, python: str) -> str:
@@ -139,19 +140,25 @@ def _torch_missing(venv: str, python: str) -> str:
     return ""
 
 
-def _pytest(python: str, suite: List[str], title: str, **variables: str) -> Tuple[str, str]:
+def _pytest(
+    python: str, suite: List[str], title: str, variables: Optional[Dict[str, str]] = None
+) -> Tuple[str, str]:
     words = ["-m", "pytest", "-q", "-p", "no:cacheprovider", *suite]
-    return _finished(words, python, title=title, **variables)
+    return _finished(words, python, title=title, variables=variables)
 
 
 def _finished(
-    words: List[str], python: str, quiet: bool = True, title: str = "", **variables: str
+    words: List[str],
+    python: str,
+    quiet: bool = True,
+    title: str = "",
+    variables: Optional[Dict[str, str]] = None,
 ) -> Tuple[str, str]:
     try:
         done = subprocess.run(
             [python, "-B", *words],
             cwd=venvs.ROOT,
-            env={**venvs.clean_environment(), **variables},
+            env={**venvs.clean_environment(), **(variables or {})},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -11,13 +11,16 @@ import os
 import select
 import signal
 import time
-from typing import Any, Callable, Dict, List, Mapping, NamedTuple, Optional, Set
+from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Optional, Set
 
 #: More than this from one child is garbage.
 ANSWER_LIMIT = 64 << 20
 
 #: Children that have not been reaped yet; whoever ends the process early kills these.
 children: Set[int] = set()
+
+#: Held back around fork: a handler that ran in between would not know of the new child.
+_HELD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 
 
 class Task(NamedTuple):
@@ -73,25 +76,28 @@ def _start(task: Task, deadline: Optional[float]) -> _Child:
     limit = started + task.seconds
     limit = limit if deadline is None else min(limit, deadline)
     read, write = os.pipe()
+    mask = signal.pthread_sigmask(signal.SIG_BLOCK, _HELD)
     try:
         pid = os.fork()
+        if pid == 0:
+            _child(task.call, write, mask)
+        children.add(pid)
     except OSError:
         os.close(read)
-        os.close(write)
         raise
-    if pid == 0:
-        _child(task.call, write)
-    os.close(write)
-    children.add(pid)
+    finally:
+        os.close(write)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
     return _Child(pid, read, started, limit)
 
 
-def _child(call: Callable[[], Any], write: int) -> None:
+def _child(call: Callable[[], Any], write: int, mask: Iterable[int]) -> None:
     """The child's whole life; never returns."""
     code = 1
     try:
-        for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM):
+        for number in _HELD:
             signal.signal(number, signal.SIG_DFL)
+        signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _silence(write)
         try:

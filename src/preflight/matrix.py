@@ -15,9 +15,10 @@ The rules encoded (NVIDIA CUDA Compatibility guide, and the tables' own sources)
 
 from __future__ import annotations
 
-import json
-import os
+from functools import lru_cache
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from . import tables
 
 Numbers = Tuple[int, ...]
 Row = Mapping[str, Any]
@@ -53,6 +54,7 @@ class Kernels(NamedTuple):
     by: str
 
 
+@lru_cache(maxsize=4096)
 def numbers(version: str) -> Numbers:
     """The leading dotted numbers of a version: "535.104.05" gives (535, 104, 5), "x" gives ()."""
     found: List[int] = []
@@ -89,13 +91,13 @@ def cuda_of_tag(tag: str) -> Optional[str]:
 class Matrix:
     """The tables of `compat/`, as read by :func:`load`."""
 
-    def __init__(self, tables: Mapping[str, Any]) -> None:
-        self._tables = tables
+    def __init__(self, source: Mapping[str, Any]) -> None:
+        self._tables = source
         self._branches: List[Row] = sorted(
-            tables["drivers"]["branch"], key=lambda row: int(row["branch"])
+            source["drivers"]["branch"], key=lambda row: int(row["branch"])
         )
         self._toolkits: Dict[Tuple[int, int], Row] = {}
-        for row in tables["toolkits"]["toolkit"]:
+        for row in source["toolkits"]["toolkit"]:
             key = cuda_numbers(row["cuda"])
             if key:
                 self._toolkits[key] = row
@@ -378,6 +380,7 @@ def targets(row: Row, unsure: bool = False) -> Tuple[str, ...]:
     )
 
 
+@lru_cache(maxsize=4096)
 def _serves(target: str, capability: str) -> bool:
     text = target.split("_", 1)[1]
     suffix = text[-1] if text and text[-1] in "af" else ""
@@ -393,37 +396,21 @@ def _serves(target: str, capability: str) -> bool:
     return have[:2] >= made
 
 
+@lru_cache(maxsize=1024)
 def _plain(name: str) -> str:
     words = name.lower().replace("(r)", "").replace("(tm)", "").split()
     return " ".join(words[1:] if words[:1] == ["nvidia"] else words)
 
 
-_loaded: Optional[Matrix] = None
+_loaded: Dict[Tuple[str, ...], Matrix] = {}
 
 
-def load() -> Matrix:
-    """The matrix shipped with this package (compiled in a wheel, `compat/` in a checkout)."""
-    global _loaded
-    if _loaded is None:
-        here = os.path.dirname(os.path.abspath(__file__))
-        compiled = os.path.join(here, "compat.json")
-        if os.path.exists(compiled):
-            with open(compiled, encoding="utf-8") as stream:
-                _loaded = Matrix(json.load(stream))
-        else:
-            _loaded = Matrix(read_tables(os.path.join(here, "..", "..", "compat")))
-    return _loaded
+def load(overlays: Sequence[str] = ()) -> Matrix:
+    """The matrix shipped with this package, with the rows of overlay directories on top.
 
-
-def read_tables(directory: str) -> Dict[str, Any]:
-    """{file stem: table} of the TOML files in a directory."""
-    try:
-        import tomllib as toml
-    except ImportError:
-        import tomli as toml
-    tables: Dict[str, Any] = {}
-    for name in sorted(os.listdir(directory)):
-        if name.endswith(".toml"):
-            with open(os.path.join(directory, name), "rb") as stream:
-                tables[name[:-5]] = toml.load(stream)
-    return tables
+    Raises tables.BadTables for an overlay that cannot be read.
+    """
+    key = tuple(overlays)
+    if key not in _loaded:
+        _loaded[key] = Matrix(tables.built_in(key))
+    return _loaded[key]
