@@ -44,7 +44,8 @@ def apply(snapshot: s.Snapshot, given: Sequence[str], matrix: Matrix) -> s.Snaps
             known = ", ".join(_APPLY)
             raise BadAssumption(f"{text!r} is no assumption: FACT=VALUE with FACT of {known}")
         values.setdefault(fact, []).append(value.strip())
-    for fact, many in values.items():
+    for fact in [one for one in _APPLY if one in values]:  # the order given does not matter
+        many = values[fact]
         if fact != "gpu" and len(many) > 1:
             raise BadAssumption(f"{fact} is assumed twice: {many[0]!r} and {many[-1]!r}")
         snapshot = _APPLY[fact](snapshot, many, matrix)
@@ -120,6 +121,8 @@ def _gpus(snapshot: s.Snapshot, many: List[str], matrix: Matrix) -> s.Snapshot:
 def _gpu(text: str, source: str, matrix: Matrix) -> s.Gpu:
     counted = _COUNTED.match(text)
     count, name = (int(counted.group(1)), counted.group(2)) if counted else (1, text)
+    if count < 1:
+        raise BadAssumption(f"gpu={text}: no GPU at all is gpu=none")
     number = s.known(count, source, assumed=True)
     capability = _CAPABILITY.match(name.lower())
     if capability:

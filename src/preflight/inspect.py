@@ -13,6 +13,8 @@ from .roots import Root
 
 #: What a directory cannot show, and how to say it instead.
 NOT_LIVE = "a directory shows no live driver; say --assume driver=VERSION and --assume gpu=NAME"
+#: Of the GPU code in a build that is none of the public wheels.
+NOT_READ = "the code inside this build is not read, and no table lists it"
 #: PATH of a directory whose environment is not given: Docker's default, and conda's usual place.
 DEFAULT_PATH = "/opt/conda/bin:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
 
@@ -112,7 +114,10 @@ def _python(what: Look) -> s.Snapshot:
     if not python.executable.known:
         python = replace(python, executable=found)
     arch = system.read(what.root, what.env).arch.get("")
-    seen = frameworks.read_frameworks(what.root, python, what.env, arch)
+    seen = [
+        replace(one, arch_list=s.unknown(NOT_READ)) if one.cuda.known else one
+        for one in frameworks.read_frameworks(what.root, python, what.env, arch)
+    ]
     return s.Snapshot(
         python=python, frameworks=s.known(tuple(seen), ", ".join(python.path.get(())))
     )

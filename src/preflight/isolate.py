@@ -46,6 +46,7 @@ class _Child:
         self.deadline = deadline
         self.data: List[bytes] = []
         self.size = 0
+        self.status: Optional[int] = None
 
 
 def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str, Answer]:
@@ -121,8 +122,10 @@ def _silence(keep: int) -> None:
 
 
 def _wait(running: Mapping[str, _Child]) -> None:
-    pipes = {child.pipe: child for child in running.values()}
+    pipes = {child.pipe: child for child in running.values() if child.pipe >= 0}
     left = min(child.deadline for child in running.values()) - time.monotonic()
+    if len(pipes) < len(running):  # one has answered, and is about to end
+        left = min(left, 0.0005)
     poll = select.poll()  # not select(): descriptors may be above 1023
     for pipe in pipes:
         poll.register(pipe, select.POLLIN | select.POLLHUP)
@@ -138,7 +141,10 @@ def _wait(running: Mapping[str, _Child]) -> None:
 
 
 def _finished(child: _Child, now: float) -> bool:
-    return child.pipe < 0 or now >= child.deadline
+    """Whether the child answered and ended, or its time is over."""
+    if child.pipe < 0 and child.status is None and child.size <= ANSWER_LIMIT:
+        child.status = _reap(child.pid, now)
+    return child.status is not None or child.size > ANSWER_LIMIT or now >= child.deadline
 
 
 def _answer(child: _Child, now: float) -> Answer:
@@ -150,17 +156,22 @@ def _answer(child: _Child, now: float) -> Answer:
     if child.size > ANSWER_LIMIT:
         _kill(child.pid)
         return Answer(None, "answered too much", spent)
-    status = _reap(child.pid, child.deadline)
-    if status is None:
+    if child.status is None:
         _kill(child.pid)
         return Answer(None, "did not end after its answer", spent)
-    if os.WIFSIGNALED(status):
-        return Answer(None, f"crashed ({_signal_name(os.WTERMSIG(status))})", spent)
+    if os.WIFSIGNALED(child.status):
+        return Answer(None, f"crashed ({_signal_name(os.WTERMSIG(child.status))})", spent)
+    return _read(b"".join(child.data), os.WEXITSTATUS(child.status), spent)
+
+
+def _read(data: bytes, code: int, spent: float) -> Answer:
     try:
-        document = json.loads(b"".join(child.data).decode())
-    except ValueError:
-        return Answer(None, f"ended with status {os.WEXITSTATUS(status)} and no answer", spent)
-    return Answer(document.get("value"), document.get("problem", ""), spent)
+        document = json.loads(data.decode())
+    except (ValueError, RecursionError):
+        document = None
+    if not isinstance(document, dict) or len({"value", "problem"} & set(document)) != 1:
+        return Answer(None, f"ended with status {code} and no answer", spent)
+    return Answer(document.get("value"), str(document.get("problem", "")), spent)
 
 
 def _reap(pid: int, deadline: float) -> Optional[int]:

@@ -61,7 +61,7 @@ def numbers(version: str) -> Numbers:
     for part in version.strip().split("."):
         digits = ""
         for char in part:
-            if not char.isdigit():
+            if not "0" <= char <= "9":
                 break
             digits += char
         if not digits:
@@ -189,6 +189,7 @@ class Matrix:
         sources = self._way_sources(cuda, driver)
         if not need or not offered or not top:
             return Way(UNDECIDED, top or "", oldest, sources)
+        certain = ceiling is not None or not self.newer_than_known(driver or "")
         native = cuda_numbers(own) if own else None
         lifted = compat or (native is not None and offered > native)
         if offered >= need:
@@ -200,9 +201,7 @@ class Matrix:
             return Way(
                 self._minor(offered, oldest, None if lifted else driver), top, oldest, sources
             )
-        if ceiling is None and driver and self.newer_than_known(driver):
-            return Way(UNDECIDED, top, oldest, sources)
-        return Way(NO, top, oldest, sources)
+        return Way(NO if certain else UNDECIDED, top, oldest, sources)
 
     def _minor(self, offered: Tuple[int, int], oldest: str, driver: Optional[str]) -> str:
         """Minor-version compatibility needs the major's floor, not only its CUDA number."""
@@ -319,23 +318,27 @@ class Matrix:
         return Kernels("ptx", ptx[-1]) if ptx else Kernels("none", "")
 
     def libraries_know(self, cuda: str, capability: str) -> Optional[bool]:
-        """Whether CUDA's own libraries of this toolkit can hold code for a GPU."""
+        """Whether CUDA's own libraries of this toolkit can hold machine code for a GPU."""
         row = self.toolkit(cuda)
-        if not row or "max_capability" not in row:
+        if not row or "targets" not in row:
             return None
-        low, high = numbers(str(row["min_capability"])), numbers(str(row["max_capability"]))
-        return low <= numbers(capability) <= high
+        return self.kernels(capability, row["targets"]).kind == "sass"
 
     # -- forward compatibility --------------------------------------------------------------
 
     def compat_base(self, cuda: str, driver: str) -> Tuple[str, Tuple[str, ...]]:
-        """("yes" | "no" | "unlisted", sources): may cuda-compat of `cuda` sit on this driver?"""
+        """("yes" | "no" | "unlisted", sources): may cuda-compat of `cuda` sit on this driver?
+
+        No, too, on a branch that has this CUDA or a newer one of its own.
+        """
         major = (numbers(driver) or (0,))[0]
         for row in self._tables["forward"]["package"]:
             if cuda_numbers(row["cuda"]) != cuda_numbers(cuda):
                 continue
             sources = tuple(row["source"])
-            for column in ("documented", "listed", "noted", "newer"):
+            if major in row.get("newer", []):
+                return "no", sources
+            for column in ("documented", "listed", "noted"):
                 if major in row.get(column, []):
                     return "yes", sources
             return ("no" if major in row.get("excluded", []) else "unlisted"), sources

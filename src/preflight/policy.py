@@ -69,8 +69,13 @@ def read(path: str) -> Policy:
         raise BadPolicy(f"{path}: {error.strerror or error}") from None
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
         raise BadPolicy(f"{path}: {error}") from None
+    except RecursionError:
+        raise BadPolicy(f"{path}: nested too deeply") from None
     if path.endswith("pyproject.toml"):
-        document = document.get("tool", {}).get("preflight", {})
+        for table in ("tool", "preflight"):
+            document = document.get(table, {}) if isinstance(document, dict) else document
+        if not isinstance(document, dict):
+            raise BadPolicy(f"{path}: tool.preflight: expected a table")
     try:
         return parse(document)
     except BadPolicy as error:
@@ -120,16 +125,16 @@ def _waivers(rows: Any) -> Tuple[Waiver, ...]:
         _known_rule(values["rule"], place)
         if not values["reason"].strip():
             raise BadPolicy(f"{place}.reason: is empty")
-        _date(values["until"], place)
+        values["until"] = _date(values["until"], place)
         found.append(Waiver(**values))
     return tuple(found)
 
 
-def _date(text: str, place: str) -> None:
+def _date(text: str, place: str) -> str:
     from datetime import date
 
     try:
-        date(*(int(part) for part in text.split("-")))
+        return date(*(int(part) for part in text.split("-"))).isoformat()
     except (ValueError, TypeError):
         raise BadPolicy(f"{place}.until: {text!r} is no date (YYYY-MM-DD)") from None
 

@@ -189,7 +189,8 @@ def read_env_file(path: str) -> Mapping[str, str]:
     if len(text) > ENV_FILE_LIMIT:
         raise BadUsage(f"--env-file {path}: larger than {ENV_FILE_LIMIT} bytes")
     found = {}
-    for number, line in enumerate(text.decode("utf-8", "replace").splitlines(), 1):
+    for number, line in enumerate(text.decode("utf-8", "replace").split("\n"), 1):
+        line = line.rstrip("\r")
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         name, equals, value = line.partition("=")

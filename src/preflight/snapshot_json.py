@@ -170,6 +170,8 @@ def check(value: Any, kind: str, where: str) -> Any:
     if kind == s.NUMBER:
         if isinstance(value, bool) or not isinstance(value, (int, float)):
             raise BadSnapshot(f"{where}: expected a number, got {type(value).__name__}")
+        if value != value or value in (float("inf"), float("-inf")):
+            raise BadSnapshot(f"{where}: {value} is no number that JSON has")
         return value
     if kind == s.TEXTS:
         if not isinstance(value, list) or not all(isinstance(one, str) for one in value):

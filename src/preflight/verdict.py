@@ -173,8 +173,10 @@ def exit_code(report: Report, fail_on: str = FAIL, retry_code: int = 75) -> int:
     if report.verdict not in failing:
         return 0
     counted = [one for one in report.findings if one.counts and one.severity in failing]
-    curable = all(one.rule.retry for one in counted)
-    return retry_code if curable else 78
+    if report.verdict == UNKNOWN:
+        # Elsewhere a driver that did not answer here may; a description says no more there.
+        return retry_code if report.snapshot.origin == "live" else 78
+    return retry_code if all(one.rule.retry for one in counted) else 78
 
 
 def with_times(report: Report, milliseconds: Mapping[str, float]) -> Report:

@@ -26,13 +26,15 @@ NVML_INIT_CODES = {"no-permission": 4, "no-driver": 9, "mismatch": 18, "unknown-
 NVML_DEVICE_CODES = {"gpu-lost": 15}
 
 #: Ways of going wrong that the sources know; the numbers are theirs alone.
-FAULTS = {"ok": 0, "hang": 1, "crash": 2, "garbage": 3, "hang-later": 4, "stub": 5}
+FAULTS = {"ok": 0, "hang": 1, "crash": 2, "garbage": 3, "hang-later": 4, "stub": 5, "trap": 6}
 
 NVML_MODES = (
     "ok", "hang", "hang-later", "crash", "garbage", "missing-function", "absent",
     *NVML_INIT_CODES, *NVML_DEVICE_CODES,
 )  # fmt: skip
-LIBCUDA_MODES = ("ok", "hang", "crash", "garbage", "stub", "missing-function", "absent")
+LIBCUDA_MODES = (
+    "ok", "hang", "crash", "garbage", "stub", "trap", "missing-function", "absent",
+)  # fmt: skip
 
 Text = Union[str, bytes]
 
@@ -115,9 +117,10 @@ def build(
 ) -> Path:
     """Compile the described driver into `directory`, which is created, and return that.
 
-    `nvml` and `libcuda` say how each library behaves (`NVML_MODES`, `LIBCUDA_MODES`); the
-    `…_missing` functions are what "missing-function" leaves out. NVML's CUDA version is that of
-    the libcuda which the asking process loads, as with a real driver, unless `nvml_cuda` pins it.
+    `nvml` and `libcuda` say how each library behaves (`NVML_MODES`, `LIBCUDA_MODES`; with "trap"
+    all is well but cuInit aborts the process); the `…_missing` functions are what
+    "missing-function" leaves out. NVML's CUDA version is that of the libcuda which the asking
+    process loads, as with a real driver, unless `nvml_cuda` pins it.
     `cuda_init` is what cuInit returns (803, 804, 802, …). With `libcuda_file`, `libcuda.so.1` is
     a symbolic link to a file of that name. `fwd_note` becomes the ELF note by which a libcuda says
     that it is one for forward compatibility. Compiled libraries are kept in `cache`.

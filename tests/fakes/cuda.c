@@ -159,6 +159,8 @@ int cuDriverGetVersion(int *version) {
 int cuInit(unsigned flags) {
     int version;
     int code = cuDriverGetVersion(&version);
+    if (CUDA_FAULT == FAULT_TRAP)
+        abort();
     if (code || flags)
         return code ? code : INVALID_VALUE;
     if (CUDA_INIT != OK)

@@ -4,6 +4,7 @@ import glob
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -32,14 +33,21 @@ class Ran(NamedTuple):
 
 
 def run(words: List[str], env: Mapping[str, str], timeout: float = 60) -> Ran:
-    """Run to the end, with no standard input."""
+    """Run to the end, with no standard input; subprocess.TimeoutExpired where that is far."""
     started = time.monotonic()
-    done = subprocess.run(
-        words, env=dict(env), stdin=subprocess.DEVNULL, capture_output=True, timeout=timeout
-    )
+    pipe = subprocess.PIPE
+    child = subprocess.Popen(
+        words, env=dict(env), stdin=subprocess.DEVNULL, stdout=pipe, stderr=pipe,
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        out, err = child.communicate(timeout=timeout)
+    except subprocess.TimeoutExpired:
+        os.killpg(child.pid, signal.SIGKILL)  # what it started holds our pipes open, too
+        child.communicate()
+        raise
     seconds = time.monotonic() - started
-    out, err = (stream.decode("utf-8", "replace") for stream in (done.stdout, done.stderr))
-    return Ran(done.returncode, out, err, seconds)
+    return Ran(child.returncode, *(one.decode("utf-8", "replace") for one in (out, err)), seconds)
 
 
 def environment(**variables: str) -> Dict[str, str]:

@@ -61,7 +61,7 @@ MACHINES: Dict[str, Machine] = {
     "5090-570": Machine(
         "570.86.10", "12.8", (RTX_5090,), "fail", TOO_OLD,
         ("570.86.10", "CUDA 12.8", "needs CUDA 13.0", "580.65.06"),
-        ("+cu128", DRIVER),
+        ("torch==2.13.0+cu129", DRIVER),
     ),
     "v100-580": Machine(
         "580.95.05", "13.0", (V100,), "fail", NO_KERNELS,

@@ -65,7 +65,7 @@ def sections(data: mmap.mmap) -> Iterator[Section]:
     if start + size * count > len(data):
         raise BadElf("section headers lie outside the file")
     rows = [_SECTION.unpack_from(data, start + size * number) for number in range(count)]
-    texts_start, texts_size = rows[names][4], rows[names][5]
+    texts_start, texts_size = (min(one, len(data)) for one in rows[names][4:6])
     for row in rows:
         inside = row[0] < texts_size and texts_start + row[0] < len(data)
         end = data.find(b"\0", texts_start + row[0], texts_start + texts_size) if inside else -1

@@ -6,7 +6,7 @@ A field this format does not have is an error that names it.
 
 from __future__ import annotations
 
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
 from .. import snapshot as s
@@ -46,9 +46,18 @@ def _snapshot(document: Mapping[str, Any]) -> s.Snapshot:
         values.update(known[key](value))
     values["python"] = _python(document)
     found = tuple(_framework(name, document[name]) for name in FRAMEWORKS if name in document)
+    values["driver"] = _driver_in_use(values.get("driver", s.Driver()), values)
     if found:
         values["frameworks"] = s.known(found, SOURCE)
     return s.Snapshot(origin="described", **values)
+
+
+def _driver_in_use(driver: s.Driver, values: Mapping[str, Any]) -> s.Driver:
+    """A compat library that the loader picks is the libcuda in use, also when only that is said."""
+    compats = values.get("compats", s.UNKNOWN).get(())
+    if driver.libcuda.looked or not any(one.resolved.value for one in compats):
+        return driver
+    return replace(driver, libcuda=s.known("compat", "described: compat.resolved"))
 
 
 def _nothing(_value: Any) -> Dict[str, Any]:

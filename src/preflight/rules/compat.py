@@ -62,6 +62,8 @@ def unsupported_gpu(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     gpus = common.devices(s, m)
     if not compat:
         yield _not_in_use(s)
+    elif not s.driver.version.known:
+        yield Undecided(("driver.version",), "whether the compat libcuda is newer than the driver")
     elif _age(s, m, compat) in (-1, 0):
         yield NotApplicable("the compat libcuda is not newer than the driver")
     elif not gpus:
@@ -122,6 +124,9 @@ def unsupported_branch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield NotApplicable("the compat libcuda is not newer than the driver")
         return
     branch = str((numbers(driver) or (0,))[0])
+    if numbers(compat.version.get(""))[:1] == numbers(branch):
+        yield NotApplicable("the compat libcuda is of the driver's own branch")
+        return
     verdict, sources = m.compat_base(cuda, driver)
     if compat.base_branches.known:
         verdict = "yes" if branch in compat.base_branches.get(()) else "no"

@@ -59,8 +59,10 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: on the node `nvidia-modprobe -u -c=0` (or nvidia-persistenced), then start the container
     again.
     """
-    uvm = s.driver.uvm_device
-    if s.os.wsl.value:
+    uvm, hidden = s.driver.uvm_device, common.gpu_hidden(s)
+    if hidden:
+        yield NotApplicable(hidden)
+    elif s.os.wsl.value:
         yield NotApplicable("WSL2 has no /dev/nvidia-uvm")
     elif uvm.value is True:
         yield Passed("/dev/nvidia-uvm is there")

@@ -155,12 +155,12 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
             p for p, f in (("driver.version", s.driver.version), ("driver.cuda", s.driver.cuda))
             if not f.known
         )  # fmt: skip
+        if m.oldest_driver(build.cuda) is None or not missing:  # beyond the tables
+            missing = (build.place + ".cuda",)
         return Undecided(missing, f"whether this driver runs CUDA {build.cuda}", build.label)
-    lifts = _idle_compat_in_image(s, m, build.cuda)
+    lifts = _compat_perhaps(s, m, build.cuda)
     if not way.runs and lifts:
-        return Undecided(
-            (lifts,), "whether the compat libcuda is switched on at start", build.label
-        )
+        return Undecided((lifts,), "whether the compat libcuda is in use at start", build.label)
     if way.runs:
         return Passed(f"runs {_how(way)}", build.label, proof)
     return Finding(
@@ -176,16 +176,20 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
     )
 
 
-def _idle_compat_in_image(s: Snapshot, m: Matrix, cuda: str) -> str:
-    """In an image that is not running: the place of a compat libcuda that would run `cuda`.
+def _compat_perhaps(s: Snapshot, m: Matrix, cuda: str) -> str:
+    """The place of a compat libcuda that would run `cuda` and might be the one in use.
 
-    The container toolkit's hook or the image's entrypoint may switch it on at start.
+    In an image that is not running, the container toolkit's hook or the image's entrypoint may
+    switch it on at start.
     """
-    for number, one in enumerate(s.compats.get(()) if s.origin == "directory" else ()):
+    if s.driver.libcuda.known and s.origin != "directory":
+        return ""
+    for number, one in enumerate(s.compats.get(())):
         version = one.version.value
         offered = one.cuda.value or (m.newest_cuda(version) if version else None)
-        if one.resolved.unknown and offered and m.way(cuda, ceiling=offered, compat=True).runs:
-            return f"compats[{number}].resolved"
+        lifts = bool(offered) and m.way(cuda, ceiling=offered, compat=True).runs
+        if one.resolved.value is not False and lifts:
+            return f"compats[{number}].resolved" if one.resolved.unknown else "driver.libcuda"
     return ""
 
 

@@ -8,7 +8,7 @@ from ..matrix import Matrix
 from ..snapshot import Framework, Snapshot
 from . import common
 from .cures import torch_that_runs
-from .registry import FAIL, INFO, Finding, NotApplicable, Outcome, Passed, evidence
+from .registry import FAIL, INFO, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 
 def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -24,7 +24,7 @@ def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     reason = _gpu_job(s)
     hidden = common.gpu_hidden(s)
     if not s.frameworks.get(()):
-        yield NotApplicable("no framework here")
+        yield common.no_builds(s, m)
         return
     if not reason or hidden:
         yield NotApplicable(hidden or "nothing says that this is a GPU job")
@@ -36,6 +36,9 @@ def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             yield Passed(f"{label} is a CUDA {cuda} build", label)
         elif one.cuda.absent or (one.version.value or "").endswith("+cpu"):
             yield _cpu(s, m, one, number, reason, INFO if cuda_builds else FAIL)
+        else:
+            place = f"frameworks[{number}].cuda"
+            yield Undecided((place,), f"whether {label} is a CUDA build", label)
 
 
 def _gpu_job(s: Snapshot) -> Optional[str]:

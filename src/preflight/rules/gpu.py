@@ -124,16 +124,24 @@ def _other_builds(
 def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Iterator[Outcome]:
     for number, one in enumerate(s.extensions.get(())):
         made_for = one.built_for.value
-        if not made_for or not made_for.arch_list.known or not device.capability:
+        if not made_for:
             continue
         name = one.name.value or "an extension"
-        inside = made_for.arch_list.get(())
-        if m.kernels(device.capability, inside).kind != "none":
+        if not made_for.arch_list.known or not device.capability:
+            missing = (
+                device.places[-1:]
+                if made_for.arch_list.known
+                else (f"extensions[{number}].built_for",)
+            )
+            yield Undecided((missing[0],), f"whether {name} has code for this GPU", name)
+            continue
+        targets = made_for.arch_list.get(())
+        if m.kernels(device.capability, targets).kind != "none":
             yield Passed(f"{name} has code for {device.label}", name)
             continue
         yield Finding(
             summary=f"{name} has no code for {_sm(device)}, which {device.label} needs",
-            observed=f"targets in {name}: {', '.join(inside) or 'none'}",
+            observed=f"targets in {name}: {', '.join(targets) or 'none'}",
             needed=f"{_sm(device)} code or PTX the driver can compile",
             why="The extension's kernels stop with 'no kernel image is available'.",
             fix=(f'rebuild {name} with TORCH_CUDA_ARCH_LIST="{device.capability}"',),
@@ -168,6 +176,9 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not s.gpus.known:
         yield Undecided(("gpus",), "whether the named devices exist")
         return
+    if not s.gpus.value:
+        yield NotApplicable("no GPU here: another rule speaks")
+        return
     count = sum(one.count.get(1) for one in s.gpus.get(()))
     bad: Optional[_Token] = None
     entries = [one.strip() for one in (given.value or "").split(",")]
@@ -192,7 +203,7 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         + ".",
         fix=(
             "unset CUDA_VISIBLE_DEVICES",
-            "export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(count)),
+            "export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(min(count, 64))),
         ),
         evidence=evidence(s, "env.CUDA_VISIBLE_DEVICES", "gpus"),
     )
@@ -203,7 +214,7 @@ def _entry_problem(s: Snapshot, entry: str, before: List[str], count: int) -> Op
     if entry.upper().startswith(("GPU-", "MIG-")):
         return _uuid_problem(s, entry)
     digits = entry[1:] if entry[:1] == "+" else entry
-    if not digits.isdigit():
+    if not (digits.isascii() and digits.isdecimal()):
         return "is not a device index or UUID"
     if int(digits) >= count:
         return "does not exist here"

@@ -15,7 +15,7 @@ from importlib import import_module
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
 
 from ..matrix import Matrix
-from ..snapshot import Fact, Snapshot
+from ..snapshot import UNKNOWN, Fact, Snapshot
 
 FAIL, WARN, INFO, OFF = "fail", "warn", "info", "off"
 
@@ -221,7 +221,10 @@ def fact_at(snapshot: Snapshot, place: str) -> Fact[Any]:
         here = here.value if isinstance(here, Fact) else here
         here = getattr(here, name)
         if index:
-            here = here.value[int(index)]
+            many = here.value or ()
+            if int(index) >= len(many):
+                return UNKNOWN
+            here = many[int(index)]
     assert isinstance(here, Fact)
     return here
 
