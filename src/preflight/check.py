@@ -16,7 +16,7 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
     Raises assume.BadAssumption; everything else that goes wrong while looking is an unknown fact.
     """
     started = time.monotonic()
-    table = matrix.load()
+    table = matrix.load(settings.overlays)
     seen = inspect.look(
         inspect.Look(
             root=Root(settings.root),

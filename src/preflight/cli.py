@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .verdict import Report
 
-COMMANDS = ("check", "exec", "diagnose", "what-if", "snapshot", "rules")
+COMMANDS = ("check", "exec", "diagnose", "what-if", "matrix", "snapshot", "rules")
 USAGE = 2
 DOCUMENT_LIMIT = 64 << 20
 
@@ -26,6 +26,7 @@ starts, without importing torch or initialising CUDA.
   preflight exec -- CMD…       check, then become CMD
   preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
   preflight what-if --driver V --gpu NAME --torch SPEC   a stack nobody has installed
+  preflight matrix driver|cuda|gpu|torch NAME   what the tables say of it; matrix check DIR
   preflight snapshot           the facts alone, as JSON
   preflight rules [NAME]       what the rules mean
 """
@@ -56,11 +57,12 @@ def main(argv: Sequence[str]) -> int:
     from .assume import BadAssumption
     from .policy import BadPolicy
     from .settings import BadUsage
+    from .tables import BadTables
     from .whatif import BadStack
 
     try:
         return int(_RUN[name](rest))
-    except (BadUsage, BadPolicy, BadAssumption, BadStack) as error:
+    except (BadUsage, BadPolicy, BadAssumption, BadStack, BadTables) as error:
         return _usage(str(error))
 
 
@@ -142,7 +144,7 @@ def _diagnose(words: List[str]) -> int:
 
     asked = settings.gather(args, os.environ)
     _writable(asked)
-    table = matrix.load()
+    table = matrix.load(asked.overlays)
     snapshot = assume.apply(_document(args.file), args.assume or [], table)
     report = verdict.judge(snapshot, table, asked.policy, time.strftime("%Y-%m-%d"))
     return _report(report, asked, args)
@@ -169,7 +171,7 @@ def _what_if(words: List[str]) -> int:
 
     asked = settings.gather(args, os.environ)
     _writable(asked)
-    table = matrix.load()
+    table = matrix.load(asked.overlays)
     snapshot = whatif.stack(
         table, driver=args.driver, gpus=args.gpu or [], torch=args.torch, cuda=args.cuda,
         compat=args.compat, arch=args.arch,
@@ -238,6 +240,36 @@ def _exec(words: List[str]) -> int:
     return execute.run(args, command)
 
 
+def _matrix(words: List[str]) -> int:
+    parser = _Parser(prog="preflight", usage="preflight matrix driver|cuda|gpu|torch NAME…",
+                     allow_abbrev=False)  # fmt: skip
+    parser.add_argument("subject", metavar="SUBJECT", help="driver, cuda, gpu, torch or check")
+    parser.add_argument("name", nargs="+", metavar="NAME", help="470.82.01, 12.4, H20, 2.6.0, DIR")
+    parser.add_argument("--format", metavar="text|json", default="text")
+    parser.add_argument("--policy", metavar="FILE", default="")
+    args = parser.parse_args(words)
+    from . import matrix, pages, settings
+    from .reports import matrix_text
+
+    if args.format not in settings.FORMATS:
+        raise settings.BadUsage(f"--format: {args.format!r} is none of text, json")
+    if args.subject == "check":
+        from . import tables_check
+
+        problems = tables_check.check(args.name[0])
+        return _print("".join(line + "\n" for line in problems)) or (78 if problems else 0)
+    if args.subject not in pages.PAGES:
+        return _usage(f"matrix: {args.subject!r} is none of {', '.join(pages.PAGES)}, check")
+    table = matrix.load(settings.overlays(args.policy, os.environ))
+    try:
+        page = pages.page(table, args.subject, " ".join(args.name))
+    except pages.NotInMatrix as error:
+        return _usage(str(error))
+    if args.format == "json":
+        return _print(_json(pages.as_json(page)))
+    return _print(matrix_text.render(page, _width()))
+
+
 def _rules(words: List[str]) -> int:
     parser = _parser("rules", "preflight rules [NAME]")
     parser.add_argument("name", nargs="?", metavar="NAME")
@@ -265,6 +297,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
     "exec": _exec,
     "diagnose": _diagnose,
     "what-if": _what_if,
+    "matrix": _matrix,
     "snapshot": _snapshot,
     "rules": _rules,
 }

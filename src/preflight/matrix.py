@@ -238,6 +238,10 @@ class Matrix:
         made, known = self.ptx_isa(ptx_of), self.ptx_isa(ceiling)
         return made <= known if made and known else None
 
+    def cudas(self) -> List[str]:
+        """Every CUDA of the toolkit table, oldest first."""
+        return [str(self._toolkits[key]["cuda"]) for key in sorted(self._toolkits)]
+
     # -- GPUs -----------------------------------------------------------------------------
 
     def gpu(self, name: str) -> Optional[Row]:
@@ -274,6 +278,12 @@ class Matrix:
             if words and words <= set(_plain(name).replace("-", " ").split())
         ]
         return fits[0] if len({one["capability"] for one in fits}) == 1 else None
+
+    def gpus_like(self, text: str) -> List[str]:
+        """Product names that share a word with `text`."""
+        words = set(_plain(text).replace("-", " ").split())
+        rows = self._tables["gpus"]["gpu"]
+        return [r["name"] for r in rows if words & set(_plain(r["name"]).replace("-", " ").split())]
 
     def capability(self, name: str) -> Optional[str]:
         """The compute capability of a GPU product by name ("8.0"), None when not in the table."""
@@ -344,6 +354,14 @@ class Matrix:
             return ("no" if major in row.get("excluded", []) else "unlisted"), sources
         return "unlisted", ()
 
+    def compat_bases(self, cuda: str) -> List[int]:
+        """The driver branches that cuda-compat of `cuda` may sit on, by any source that counts."""
+        for row in self._tables["forward"]["package"]:
+            if cuda_numbers(row["cuda"]) == cuda_numbers(cuda):
+                named = {b for c in ("documented", "listed", "noted") for b in row.get(c, [])}
+                return sorted(named - set(row.get("newer", [])))
+        return []
+
     # -- torch ----------------------------------------------------------------------------
 
     def torch_builds(self, version: str = "", platform: str = "") -> List[Row]:
@@ -367,6 +385,41 @@ class Matrix:
         for row in self.torch_builds(version, platform):
             if row["variant"] == variant:
                 return row
+        return None
+
+    def torch_releases(self) -> List[str]:
+        """Every torch release of the table, oldest first."""
+        versions = {one for row in self.torch_builds() for one in row["versions"]}
+        return sorted(versions, key=numbers)
+
+    def torch_detail(self, version: str, platform: str, variant: str) -> Row:
+        """What else is known of a build (cudnn, nccl, layout, …); empty when nothing is.
+
+        A row of exactly this variant goes before one for any.
+        """
+        fits = [
+            row
+            for row in self._tables["torch"].get("detail", [])
+            if version in row["versions"] and platform in row["platforms"]
+        ]
+        exact = [row for row in fits if row.get("variant") == variant]
+        general = [row for row in fits if "variant" not in row]
+        found: Row = (exact + general + [{}])[0]
+        return found
+
+    def pins(self, version: str, platform: str) -> Tuple[str, ...]:
+        """The GPU libraries and triton that the wheel of the default index requires."""
+        for row in self._tables["pins"]["pins"]:
+            if version in row["versions"] and platform in row["platforms"]:
+                return tuple(row.get("pins", []))
+        return ()
+
+    def companion(self, version: str) -> Optional[Row]:
+        """The torchvision, torchaudio, … that belong to a torch release."""
+        for row in self._tables["companions"]["companion"]:
+            if row["torch"] == version:
+                found: Row = row
+                return found
         return None
 
 

@@ -54,6 +54,7 @@ class Policy:
     timeout: Optional[float] = None
     retry_exit_code: int = 75
     assume: Tuple[str, ...] = ()
+    compat: Tuple[str, ...] = ()
 
 
 def read(path: str) -> Policy:
@@ -86,7 +87,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
     """The policy of a parsed document; raises :class:`BadPolicy` naming the place."""
     known = {
         "fail-on", "mode", "fail-closed", "timeout", "retry-exit-code", "assume", "severity",
-        "waiver",
+        "waiver", "compat",
     }  # fmt: skip
     for key in document:
         if key not in known:
@@ -100,6 +101,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
         timeout=_timeout(document),
         retry_exit_code=_exit_code(document),
         assume=_texts(document, "assume"),
+        compat=_texts(document, "compat"),
     )
 
 

@@ -39,6 +39,7 @@ class Settings(NamedTuple):
     env: Mapping[str, str]
     env_source: str
     assume: Tuple[str, ...]
+    overlays: Tuple[str, ...]
     fail_on: str
     mode: str
     fail_closed: bool
@@ -63,6 +64,7 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
         env=_environment(env_file, root, env),
         env_source=env_file or "environment",
         assume=(*_assumptions(args.assume or [], env), *_policy_assumptions(decided, args, env)),
+        overlays=_overlays(decided, env),
         fail_on=_pick(
             args.fail_on, env, "FAIL_ON", decided.fail_on, "fail",
             _one_of("fail-on", policy.FAIL_ON),
@@ -76,6 +78,16 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
             False, _flag,
         ),
     )  # fmt: skip
+
+
+def overlays(path: str, env: Mapping[str, str]) -> Tuple[str, ...]:
+    """The directories of tables that a policy and PREFLIGHT_COMPAT put on the built-in ones."""
+    return _overlays(_policy(path or env.get("PREFLIGHT_POLICY", "")), env)
+
+
+def _overlays(decided: policy.Policy, env: Mapping[str, str]) -> Tuple[str, ...]:
+    nearer = [one for one in env.get("PREFLIGHT_COMPAT", "").split(os.pathsep) if one]
+    return (*decided.compat, *nearer)
 
 
 def _pick(

@@ -128,12 +128,9 @@ def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Ite
             continue
         name = one.name.value or "an extension"
         if not made_for.arch_list.known or not device.capability:
-            missing = (
-                device.places[-1:]
-                if made_for.arch_list.known
-                else (f"extensions[{number}].built_for",)
-            )
-            yield Undecided((missing[0],), f"whether {name} has code for this GPU", name)
+            inside = f"extensions[{number}].built_for.arch_list"
+            missing = device.places[-1] if made_for.arch_list.known else inside
+            yield Undecided((missing,), f"whether {name} has code for this GPU", name)
             continue
         targets = made_for.arch_list.get(())
         if m.kernels(device.capability, targets).kind != "none":
