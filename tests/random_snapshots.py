@@ -13,18 +13,41 @@ DRIVERS = ["384.81", "418.87", "440.33.01", "450.51.06", "450.80.02", "470.82.01
            "590.44.01", "700.10"]  # fmt: skip
 CUDAS = ["9.0", "10.2", "11.0", "11.1", "11.8", "12.1", "12.4", "12.6", "12.7", "12.8", "13.0",
          "13.5", "14.1"]  # fmt: skip
-CAPABILITIES = ["3.7", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0", "10.3",
-                "11.0", "12.0", "12.1", "99.9"]  # fmt: skip
+CAPABILITIES = ["3.7", "5.2", "6.1", "7.0", "7.5", "8.0", "8.6", "8.7", "8.9", "9.0", "10.0",
+                "10.3", "11.0", "12.0", "12.1", "99.9"]  # fmt: skip
 TARGETS = ["sm_50", "sm_70", "sm_75", "sm_80", "sm_86", "sm_90", "sm_90a", "sm_100f", "sm_120",
            "compute_70", "compute_90", "compute_90a", "compute_120", "sm_", "gfx90a"]  # fmt: skip
-TORCHES = ["1.7.1+cu102", "1.13.1+cu117", "2.1.0+cu121", "2.6.0+cu124", "2.7.1+cu128", "2.8.0",
-           "2.9.0.dev20250801+cu130", "2.4.0a0+f70bd71a48.nv24.6", "2.6.0+cpu", "2.8.0+rocm6.4"]
+TORCHES = [
+    "1.7.1+cu102",
+    "1.13.1+cu117",
+    "2.1.0+cu121",
+    "2.6.0+cu124",
+    "2.7.1+cu128",
+    "2.8.0",
+    "2.9.0.dev20250801+cu130",
+    "2.4.0a0+f70bd71a48.nv24.6",
+    "2.6.0+cpu",
+    "2.8.0+rocm6.4",
+]
 GPUS = ["NVIDIA A100-SXM4-80GB", "Tesla V100-SXM2-16GB", "Tesla T4", "NVIDIA GeForce RTX 4090",
         "NVIDIA H100 80GB HBM3", "Tesla K80", "Tesla P100-PCIE-16GB", "NVIDIA RTX A6000",
         "NVIDIA B200", "A card nobody knows"]  # fmt: skip
 VARIABLES = {
-    "CUDA_VISIBLE_DEVICES": ["", "-1", "0", "0,1", "0,0", "7", "0;1", " 0, 1", "GPU-aa", "MIG-bb",
-                             "NoDevFiles", "0,x", "x"],  # fmt: skip
+    "CUDA_VISIBLE_DEVICES": [
+        "",
+        "-1",
+        "0",
+        "0,1",
+        "0,0",
+        "7",
+        "0;1",
+        " 0, 1",
+        "GPU-aa",
+        "MIG-bb",
+        "NoDevFiles",
+        "0,x",
+        "x",
+    ],  # fmt: skip
     "NVIDIA_VISIBLE_DEVICES": ["all", "void", "none", "0", ""],
     "NPROC_PER_NODE": ["0", "8"],
     "DLC_JOB_ID": ["dlc1"],

@@ -5,6 +5,9 @@ import re
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.specifiers import SpecifierSet
+from packaging.version import Version
 
 try:
     import tomllib
@@ -18,8 +21,16 @@ TABLES = {
     "toolkits": ("toolkit", "release"),
     "architectures": ("architecture",),
     "gpus": ("gpu",),
-    "forward": ("package", "class"),
-    "torch": ("build",),
+    "forward": ("package", "class", "forward_rule"),
+    "torch": ("build", "detail", "install"),
+    "pins": ("pins", "metapackage"),
+    "companions": ("companion", "loose"),
+    "tensorflow": ("tensorflow",),
+    "jax": ("jax", "jax_requires", "jax_era"),
+    "extensions": ("extension_package", "extension"),
+    "ngc": ("ngc", "ngc_image", "ngc_framework"),
+    "errors": ("error",),
+    "require": ("requirement", "brands", "require_rule", "container_variable"),
 }
 
 # What a row may say, and what it must say ("!"). A new key needs a line here and a reader in
@@ -34,16 +45,51 @@ KEYS = {
     "gpu": "name! names capability! class! forward! first_branch first_driver mig pci",
     "package": "cuda! documented listed stale noted excluded newer",
     "class": "class! eligible! error",
-    "build": "versions! platform! variant! cuda default sm sm_unsure ptx ptx_unsure pythons",
+    "forward_rule": "topic! meaning!",
+    "build": "versions! platform! variant! cuda default sm sm_unsure ptx ptx_unsure pythons "
+    "min_glibc! cxx11_abi",
+    "detail": "versions! platforms! variant! origin libs! cudnn cudnn_linkage nccl nccl_linkage! "
+    "nccl_trust layout! layout_trust",
+    "install": "versions! variants options!",
+    "pins": "versions! platforms! pythons marker pins requires!",
+    "metapackage": "name! version! requires!",
+    "companion": "torch! released torchvision! torchaudio! torchtext torchdata triton built",
+    "loose": "package! versions! torch built",
+    "tensorflow": "versions! package! cuda! cudnn! sm ptx pythons! min_glibc! compiler! libs! pins",
+    "jax": "package! versions! cuda_major! cuda min_cuda cudnn nccl built_cudnn built_nccl sm ptx "
+    "python min_branch!",
+    "jax_requires": "package! versions! requires!",
+    "jax_era": "package! range! cuda! cudnn",
+    "extension_package": "package! also binds! wheels evidence! errors",
+    "extension": "package! versions range torch torch_range built requires python pythons cuda "
+    "min_cuda cpu cuda_match cxx11_abis flash_attn",
+    "ngc": "release! cuda! cuda_release driver says bases excluded stale cudnn nccl ubuntu! "
+    "min_capability! capability_trust",
+    "ngc_image": "product! releases! tags! pythons!",
+    "ngc_framework": "product! release! versions!",
+    "error": "domain! codes names messages cause! tell fix!",
+    "requirement": "releases! cuda! driver tesla branches brands systems seen",
+    "brands": "brands! names!",
+    "require_rule": "topic! form meaning!",
+    "container_variable": "name! value! meaning!",
 }
 COMMON = "note trust! source!"
 
-INTEGERS = {"branch", "first_branch", "last_branch", "error"}
-INTEGER_LISTS = {"documented", "listed", "stale", "noted", "excluded", "newer"}
-BOOLEANS = {"mig", "jetson"}
+INTEGERS = {"branch", "first_branch", "last_branch", "error", "cuda_major", "min_branch"}
+INTEGER_LISTS = {
+    "documented", "listed", "stale", "noted", "excluded", "newer", "codes", "tesla", "branches",
+}  # fmt: skip
+BOOLEANS = {"mig", "jetson", "cxx11_abi", "cpu"}
 STRING_LISTS = {
     "drops", "targets", "capabilities", "names", "pci", "versions", "default", "sm", "sm_unsure",
-    "ptx", "ptx_unsure", "source",
+    "ptx", "ptx_unsure", "source", "platforms", "variants", "layout", "pins", "requires",
+    "torchvision", "torchaudio", "torchtext", "torchdata", "also", "errors", "says", "bases",
+    "releases", "tags", "messages", "systems", "seen",
+}  # fmt: skip
+#: Keys that have another type in one table than elsewhere.
+OTHER_TYPES = {
+    ("toolkit", "ptx"): str, ("ngc", "stale"): bool, ("jax_era", "cuda"): list,
+    ("jax_era", "cudnn"): list, ("extension", "cuda"): list, ("extension", "torch"): list,
 }  # fmt: skip
 TRUST = {"primary", "secondary", "derived"}
 
@@ -72,8 +118,9 @@ def rows(table):
 
 def label(table, row):
     keys = {"architecture": "name", "gpu": "name", "toolkit": "cuda", "package": "cuda"}
-    keys.update(branch="branch", release="version", build="versions")
-    return "{} {}".format(table, row.get(keys.get(table, "class")))
+    keys.update(branch="branch", release="version", companion="torch", error="cause")
+    key = keys.get(table) or next((k for k in ("versions", "releases", "package") if k in row), "")
+    return f"{table} {row.get(key) or next(iter(row.values()))}"
 
 
 EVERY_ROW = [(table, row) for tables in TABLES.values() for table in tables for row in rows(table)]
@@ -94,6 +141,10 @@ def target_capability(target):
     match = re.match(r"^sm_(\d+)(\d)[af]?$", target)
     assert match, target
     return int(match.group(1)), int(match.group(2))
+
+
+def as_list(value):
+    return value if isinstance(value, list) else [value]
 
 
 def ascending(values):
@@ -132,19 +183,25 @@ def test_values_have_their_type_and_are_never_empty(table):
     for row in rows(table):
         for key, value in row.items():
             where = (label(table, row), key)
-            if key in BOOLEANS:
-                assert isinstance(value, bool), where
-            elif key in INTEGERS:
-                assert isinstance(value, int) and not isinstance(value, bool), where
-            elif key in INTEGER_LISTS:
+            kind = OTHER_TYPES.get((table, key)) or type_of(key)
+            if kind is list and key in INTEGER_LISTS:
                 assert all(isinstance(item, int) for item in value), where
                 assert ascending(value), where
-            elif key in STRING_LISTS and (table, key) != ("toolkit", "ptx"):
+            elif kind is list:
                 assert isinstance(value, list), where
                 assert value and all(isinstance(item, str) and item for item in value), where
                 assert len(set(value)) == len(value), where
             else:
-                assert isinstance(value, str) and value.strip() == value and value, where
+                assert type(value) is kind, where
+                assert kind is not str or (value.strip() == value and value), where
+
+
+def type_of(key):
+    if key in BOOLEANS:
+        return bool
+    if key in INTEGERS:
+        return int
+    return list if key in INTEGER_LISTS | STRING_LISTS else str
 
 
 def test_every_row_says_how_far_to_trust_it_and_why():
@@ -152,7 +209,8 @@ def test_every_row_says_how_far_to_trust_it_and_why():
         assert row["trust"] in TRUST, label(table, row)
         unknown = set(row["source"]) - set(SOURCES)
         assert not unknown, (label(table, row), unknown)
-        assert row.get("compat_trust", "primary") in TRUST, label(table, row)
+        for key in ("compat_trust", "capability_trust", "nccl_trust", "layout_trust"):
+            assert row.get(key, "primary") in TRUST, label(table, row)
 
 
 def test_every_source_has_a_title_and_the_day_it_was_read():
@@ -174,21 +232,56 @@ def test_every_source_is_used():
 
 def test_versions_parse():
     for table, row in EVERY_ROW:
-        for key in ("cuda", "first_cuda", "last_cuda", "compat_until", "ptx"):
+        for key in ("cuda", "first_cuda", "last_cuda", "compat_until", "ptx", "min_cuda"):
             if isinstance(row.get(key), str):
                 assert len(version(row[key])) == 2, (label(table, row), key)
         for key in ("first", "driver", "minimum", "first_driver", "compat_driver", "cudart"):
-            if key in row:
+            if key in row and table != "requirement":
                 assert len(version(row[key])) in (2, 3), (label(table, row), key)
+
+
+#: Tables whose `versions` are those of a Python package, in the spelling of `packaging`.
+NORMALISED = ("build", "detail", "install", "pins", "loose", "tensorflow", "jax", "jax_requires",
+              "extension", "ngc_framework")  # fmt: skip
+
+
+def test_versions_of_packages_are_normalised_and_ascend():
+    for table in NORMALISED:
+        for row in rows(table):
+            versions = row.get("versions", [])
+            assert all(str(Version(text)) == text for text in versions), label(table, row)
+            assert ascending(map(Version, versions)), label(table, row)
+    for row in rows("companion"):
+        for key in ("torchvision", "torchaudio", "torchtext", "torchdata"):
+            versions = row.get(key, [])
+            assert all(str(Version(text)) == text for text in versions), row["torch"]
+            assert ascending(map(Version, versions)), row["torch"]
+
+
+def test_requirements_and_ranges_parse_and_are_in_order():
+    for table, row in EVERY_ROW:
+        for key in ("requires", "pins"):
+            texts = row.get(key, [])
+            assert [str(Requirement(text)) for text in texts] == texts, label(table, row)
+            assert len(set(texts)) == len(texts), label(table, row)
+            assert table == "extension" or texts == sorted(texts), label(table, row)
+        for key in ("range", "torch_range", "python", "triton"):
+            assert SpecifierSet(row.get(key, "")) is not None, label(table, row)
 
 
 def test_cuda_versions_exist_as_toolkits():
     oldest = min(map(version, TOOLKITS))
     for table, row in EVERY_ROW:
-        for key in ("cuda", "first_cuda", "last_cuda"):
-            value = row.get(key)
-            if value is None or version(value) < oldest:
-                assert value is None or table == "architecture", label(table, row)
+        if table == "jax_era":
+            continue  # specifiers
+        values = [
+            (key, value)
+            for key in ("cuda", "first_cuda", "last_cuda", "min_cuda")
+            for value in as_list(row.get(key, []))
+        ]
+        for key, value in values:
+            if version(value) < oldest:
+                assert table == "architecture", label(table, row)
             elif value in DRIVER_ONLY_CUDA:
                 assert table == "branch" and "note" in row, label(table, row)
             else:
@@ -472,3 +565,326 @@ def test_python_ranges():
             match = re.match(r"^3\.(\d+)(?:-3\.(\d+))?t?$", part)
             assert match, (row["versions"], part)
             assert int(match.group(1)) <= int(match.group(2) or match.group(1))
+
+
+BUILDS = {
+    (text, row["platform"], row["variant"]): row
+    for row in rows("build")
+    for text in row["versions"]
+}
+TORCH = {text for text, _, _ in BUILDS}
+DEFAULTS = {
+    (text, row["platform"]): row["variant"]
+    for row in rows("build")
+    for text in row.get("default", [])
+}
+
+
+def test_glibc_and_abi_follow_the_build_image():
+    """From 2.7 on everything was built on a newer system, in 2.6.0 only cu126."""
+    for (text, platform, variant), row in BUILDS.items():
+        new = Version(text) >= Version("2.7") or (text, variant) == ("2.6.0", "cu126")
+        if platform == "x86_64":
+            assert row["cxx11_abi"] is new, (text, variant)
+            assert row["min_glibc"] == ("2.28" if new else "2.17"), (text, variant)
+        assert row["min_glibc"] in {"2.17", "2.28"}
+        assert "cxx11_abi" in row or (platform, variant) == ("aarch64", "cpu")
+
+
+def test_details_belong_to_builds_with_cuda():
+    seen = set()
+    for row in rows("detail"):
+        assert row["libs"] in {"bundled", "wheels", "metapackage", "mixed"}
+        assert ("cudnn" in row) == ("cudnn_linkage" in row)
+        assert row.get("cudnn_linkage", "wheel") in {"static", "bundled", "wheel"}
+        assert row["nccl_linkage"] in {"static", "dynamic"}
+        assert row.get("origin", "package index") in {"package index", "download.pytorch.org"}
+        for text in row["versions"]:
+            for platform in row["platforms"]:
+                key = (text, platform, row["variant"])
+                assert "cuda" in BUILDS[key], key
+                assert (*key, row.get("origin")) not in seen, key
+                seen.add((*key, row.get("origin")))
+    with_cuda = {key for key, row in BUILDS.items() if "cuda" in row}
+    # Builds known from reports only.
+    missing = with_cuda - {key[:3] for key in seen}
+    assert {BUILDS[key]["source"][0] for key in missing} <= {"torch-reports"}
+
+
+def test_installing_a_variant_is_known_for_every_build():
+    for text, _, variant in BUILDS:
+        fits = [row for row in rows("install") if text in row["versions"]]
+        assert len([row for row in fits if "variants" not in row]) == 1, text
+        special = [row for row in fits if variant in row.get("variants", [])]
+        assert len(special) <= 1, (text, variant)
+
+
+# ---- pins
+
+
+def pinned(row):
+    """{name: version} of the exact pins of a row."""
+    found = {}
+    for one in map(Requirement, row.get("pins", [])):
+        exact = [spec.version for spec in one.specifier if spec.operator == "=="]
+        found[one.name] = exact[0] if exact else str(one.specifier)
+    return found
+
+
+def test_every_default_wheel_has_its_requirements_once():
+    seen = {}
+    for row in rows("pins"):
+        for text in row["versions"]:
+            for platform in row["platforms"]:
+                assert (text, platform) in DEFAULTS, (text, platform)
+                seen.setdefault((text, platform), []).append(row.get("pythons"))
+    assert set(seen) == {key for key in DEFAULTS if Version(key[0]) >= Version("1.13")}
+    for key, pythons in seen.items():
+        assert len(set(pythons)) == len(pythons), key
+        assert len(pythons) == 1 or None not in pythons, key
+
+
+def test_pins_are_of_the_cuda_of_the_default_wheel():
+    for row in rows("pins"):
+        for text in row["versions"]:
+            variant = DEFAULTS.get((text, "x86_64")) if "pins" in row else None
+            for name in pinned(row) if variant else ():
+                suffix = re.search(r"-cu(\d+)$", name)
+                assert not suffix or variant.startswith("cu" + suffix.group(1)), (text, name)
+            cuda = BUILDS[text, "x86_64", variant]["cuda"] if variant else ""
+            for name in ("nvidia-cuda-runtime-cu11", "nvidia-cuda-runtime-cu12", "cuda-toolkit"):
+                found = pinned(row).get(name)
+                assert not found or found.startswith(cuda + "."), (text, name, found)
+
+
+def test_details_agree_with_the_pins():
+    for row in rows("detail"):
+        for text in row["versions"]:
+            default = DEFAULTS.get((text, "x86_64")) == row["variant"]
+            if not default or row.get("origin") == "download.pytorch.org":
+                continue
+            for pins in rows("pins"):
+                if text in pins["versions"] and "x86_64" in pins["platforms"]:
+                    names = {re.sub(r"-cu\d+$", "", k): v for k, v in pinned(pins).items()}
+                    assert names["nvidia-cudnn"] == row["cudnn"], text
+                    assert names.get("nvidia-nccl", row["nccl"]) == row["nccl"], text
+                    assert ("nvidia-nccl" in names) == (row["nccl_linkage"] == "dynamic"), text
+                    assert ("cuda-toolkit" in names) == (row["libs"] == "metapackage"), text
+
+
+def test_metapackages_are_those_that_torch_asks_for():
+    asked = {}
+    for one in (Requirement(pin) for row in rows("pins") for pin in row.get("pins", [])):
+        if one.extras:
+            fits = [
+                row["version"]
+                for row in rows("metapackage")
+                if row["name"] == one.name and one.specifier.contains(row["version"])
+            ]
+            assert len(fits) == 1, one
+            asked.setdefault((one.name, fits[0]), set()).update(one.extras)
+    for row in rows("metapackage"):
+        given = set(re.findall(r'extra == "(.*?)"', " ".join(row["requires"])))
+        assert given == asked[row["name"], row["version"]], row["version"]
+
+
+# ---- companions
+
+
+def test_companions_of_every_torch():
+    names = [row["torch"] for row in rows("companion")]
+    assert ascending(map(Version, names))
+    assert set(names) == TORCH
+    for row in rows("companion"):
+        assert re.match(r"^\d{4}-\d\d-\d\d$", row.get("released", "2020-01-01")), row["torch"]
+        built = row.get("built")
+        assert built in {None, DEFAULTS.get((row["torch"], "x86_64"))}, row["torch"]
+        triton = [
+            str(one.specifier)
+            for pins in rows("pins")
+            if row["torch"] in pins["versions"]
+            for one in map(Requirement, pins.get("pins", []))
+            if one.name == "triton"
+        ]
+        assert set(triton) == ({row["triton"]} if "triton" in row else set()), row["torch"]
+
+
+def test_a_companion_that_two_torches_share_is_a_loose_one():
+    loose = {(row["package"], text) for row in rows("loose") for text in row["versions"]}
+    owners = {}
+    for row in rows("companion"):
+        for package in ("torchvision", "torchaudio", "torchtext", "torchdata"):
+            for text in row.get(package, []):
+                owners.setdefault((package, text), []).append(row["torch"])
+    shared = {key for key, torches in owners.items() if len(torches) > 1}
+    assert shared <= loose
+    for row in rows("loose"):
+        for text in row["versions"]:
+            for torch in owners.get((row["package"], text), []):
+                assert SpecifierSet(row.get("torch", "")).contains(torch), (row["package"], text)
+
+
+# ---- TensorFlow, JAX
+
+
+def check_targets(row, cuda):
+    toolkit = TOOLKITS[cuda]
+    able = {target_capability(target) for target in toolkit["targets"]}
+    for key in ("sm", "ptx"):
+        values = [capability(text) for text in row.get(key, [])]
+        assert ascending(values), (row["versions"], key)
+        assert set(values) <= able, (row["versions"], key, set(values) - able)
+    assert set(row.get("ptx", [])) <= set(row.get("sm", [])), row["versions"]
+
+
+def test_tensorflow():
+    seen = set()
+    for row in rows("tensorflow"):
+        assert row["package"] in {"tensorflow", "tensorflow-gpu"}
+        assert row["libs"] in {"system", "extra"}
+        assert ("pins" in row) == (row["libs"] == "extra"), row["versions"]
+        check_targets(row, row["cuda"])
+        for text in row["versions"]:
+            assert text not in seen
+            seen.add(text)
+        pins = {re.sub(r"-cu\d+$", "", name): value for name, value in pinned(row).items()}
+        if pins:
+            assert row["cuda"] + "." in pins["nvidia-cuda-runtime"], row["versions"]
+            assert row["cudnn"] + "." in pins["nvidia-cudnn"], row["versions"]
+    assert ascending(Version(row["versions"][0]) for row in rows("tensorflow"))
+
+
+def test_jax():
+    floors = {12: 525, 13: 580}
+    seen = set()
+    for row in rows("jax"):
+        major = row["cuda_major"]
+        assert row["package"] == f"jax-cuda{major}-plugin"
+        assert row["min_branch"] == floors[major]
+        assert row["min_branch"] in BRANCHES
+        for key in ("cuda", "min_cuda"):
+            assert version(row.get(key, f"{major}.0"))[0] == major, row["versions"]
+        assert ("sm" in row) <= ("cuda" in row)
+        if "cuda" in row:
+            check_targets(row, row["cuda"])
+        for key in ("cudnn", "nccl"):
+            assert SpecifierSet(row.get(key, "")) is not None
+        for text in row["versions"]:
+            assert (row["package"], text) not in seen
+            seen.add((row["package"], text))
+    for row in rows("jax_requires"):
+        assert {(row["package"], text) for text in row["versions"]} <= seen
+        wanted = {one.name: str(one.specifier) for one in map(Requirement, row["requires"])}
+        for build in rows("jax"):
+            if build["package"] == row["package"] and set(build["versions"]) & set(row["versions"]):
+                suffix = "-cu" + str(build["cuda_major"])
+                for key in ("cudnn", "nccl"):
+                    same = SpecifierSet(wanted["nvidia-" + key + suffix])
+                    assert same == SpecifierSet(build[key]), (row["versions"], key)
+
+
+# ---- extensions
+
+
+def test_extensions():
+    packages = [row["package"] for row in rows("extension_package")]
+    named = [name for name in packages if name != "*"]
+    assert len(set(named)) == len(named)
+    for row in rows("extension_package"):
+        assert row["binds"] in {"torch-version", "torch-abi", "cuda-version"}
+    assert {row["package"] for row in rows("extension")} == set(named)
+    seen = {}
+    for row in rows("extension"):
+        where = (row["package"], row.get("versions"), row.get("range"))
+        assert row.get("cuda_match", "major") in {"major", "minor"}, where
+        for text in row.get("torch", []):
+            # Development versions were built against too, and patch releases that came to nothing.
+            found = Version(text)
+            assert found.is_prerelease or text in TORCH, (where, text)
+        if "built" in row:
+            torch, variant = row["built"].split("+")
+            assert (torch, "x86_64", variant) in BUILDS, where
+        if row.get("torch") and row.get("requires"):
+            wanted = [one for one in map(Requirement, row["requires"]) if one.name == "torch"]
+            assert all(one.specifier.contains(row["torch"][0]) for one in wanted), where
+        # One package, one version, one torch: one row.
+        for text in row.get("versions", []):
+            key = (row["package"], text, tuple(row.get("torch", [])), row.get("torch_range"))
+            assert seen.setdefault(key, row) is row, key
+
+
+# ---- NGC
+
+
+#: Images built for a driver older than the final release of their toolkit asks for.
+NGC_ON_A_BETA = {"19.11"}
+
+
+def test_ngc_months():
+    releases = [row["release"] for row in rows("ngc")]
+    assert ascending(map(version, releases))
+    for row in rows("ngc"):
+        name = row["release"]
+        assert row.get("cuda_release", row["cuda"] + ".").startswith(row["cuda"] + "."), name
+        floor = version(TOOLKITS[row["cuda"]]["minimum"])
+        if "driver" in row:
+            assert version(row["driver"]) >= floor or name in NGC_ON_A_BETA, name
+            assert version(row["driver"])[0] == TOOLKITS[row["cuda"]]["branch"], name
+        for branch in row.get("excluded", []):
+            assert branch in BRANCHES, (name, branch)
+        for text in row.get("bases", []) + row.get("says", []):
+            assert int(text.split(".")[0]) in BRANCHES, (name, text)
+        assert row["min_capability"] in BY_CAPABILITY, name
+        able = TOOLKITS[row["cuda"]]
+        assert capability(able["min_capability"]) <= capability(row["min_capability"]), name
+
+
+def test_ngc_images():
+    months = {row["release"] for row in rows("ngc")}
+    seen = set()
+    for row in rows("ngc_image"):
+        assert all("{release}" in tag for tag in row["tags"])
+        for name in row["releases"]:
+            assert name in months
+            assert (row["product"], name) not in seen
+            seen.add((row["product"], name))
+    assert {name for product, name in seen if product == "pytorch"} == months
+    builds = [(row["product"], row["release"]) for row in rows("ngc_framework")]
+    assert len(set(builds)) == len(builds)
+    assert set(builds) <= seen
+
+
+# ---- errors, requirements
+
+
+def test_errors_are_told_apart():
+    names = [name for row in rows("error") for name in row.get("names", [])]
+    assert len(set(names)) == len(names)
+    codes = [
+        (row["domain"], code)
+        for row in rows("error")
+        if "names" in row
+        for code in row.get("codes", [])
+    ]
+    assert len(set(codes)) == len(codes)
+    messages = [text for row in rows("error") for text in row.get("messages", [])]
+    assert len(set(messages)) == len(messages)
+    for row in rows("error"):
+        assert row["domain"] in {"cuda", "nvml", "loader", "container", "torch"}
+        assert row.get("messages") or row.get("codes"), row["cause"]
+        assert len(row.get("codes", [])) in {0, 1, len(row.get("names", []))}, row["cause"]
+
+
+def test_requirements_of_images():
+    brands = {row["brands"]: row["names"] for row in rows("brands")}
+    for row in rows("requirement"):
+        for name in row["releases"]:
+            assert name == row["cuda"] or name.startswith(row["cuda"] + "."), name
+        assert ("branches" in row) == ("brands" in row), row["releases"]
+        assert row.get("brands", "geforce") in brands
+        for branch in row.get("tesla", []) + row.get("branches", []):
+            # Older than what reports this CUDA, or the branch of the toolkit itself.
+            assert branch in BRANCHES, (row["releases"], branch)
+            assert version(BRANCHES[branch]["cuda"]) <= version(row["cuda"]), row["releases"]
+        for month in row.get("seen", []):
+            assert re.match(r"^\d{4}-\d\d$", month)

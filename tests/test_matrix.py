@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from preflight import matrix, tables
+from preflight import matrix
 from preflight.matrix import FORWARD, MINOR, NATIVE, NO, UNDECIDED, cuda_numbers, numbers
 
 try:
@@ -19,9 +19,7 @@ except ImportError:  # before Python 3.11
 M = matrix.load()
 ROOT = Path(__file__).resolve().parents[1]
 COMPAT = ROOT / "compat"
-RAW = {
-    path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in COMPAT.glob("*.toml")
-}
+RAW = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in COMPAT.glob("*.toml")}
 CUDAS = [row["cuda"] for row in RAW["toolkits"]["toolkit"]] + ["11.9", "12.7", "12.10", "13.9"]
 
 #: Drivers in ascending order: one of each branch, and both sides of each floor.
@@ -61,7 +59,9 @@ def test_numbers(text, found):
     assert numbers(text) == found
 
 
-@pytest.mark.parametrize("text", ["²", "12.²", "١٢.4", "１２.4", "12.\u0e51", "\x00", "\ud800", "🄀.1"])
+@pytest.mark.parametrize(
+    "text", ["²", "12.²", "١٢.4", "１２.4", "12.\u0e51", "\x00", "\ud800", "🄀.1"]
+)
 def test_numbers_of_strange_digits(text):
     """Characters that Unicode calls digits do not make a number of something, nor a fault."""
     assert all(isinstance(one, int) for one in numbers(text))

@@ -138,6 +138,7 @@ def test_what_is_refused(document, place):
         "\x00",
         "a = " + "[" * 20000,
     ],
+    ids=lambda text: repr(text)[:20],
 )
 def test_broken_files_name_the_file(tmp_path, text):
     path = written(tmp_path, text)
@@ -148,7 +149,8 @@ def test_broken_files_name_the_file(tmp_path, text):
 
 
 @pytest.mark.parametrize("text", ["tool = 3", "[tool]\npreflight = 3", "[[tool]]\nx = 1",
-                                  '[tool]\npreflight = "warn"', "[[tool.preflight]]\nx = 1"])  # fmt: skip
+                                  '[tool]\npreflight = "warn"',
+                                  "[[tool.preflight]]\nx = 1"])  # fmt: skip
 def test_a_pyproject_of_another_shape(tmp_path, text):
     path = written(tmp_path, text, "pyproject.toml")
     with pytest.raises(BadPolicy) as caught:

@@ -64,7 +64,7 @@ def test_who_wins(here, field, flag, variable, by_flag, by_variable, by_policy):
     assert getattr(gather(), field) == by_policy
     assert getattr(gather(variable), field) == by_variable
     assert getattr(gather(variable, **flag), field) == by_flag
-    assert getattr(gather({name: "" for name in variable}), field) == by_policy
+    assert getattr(gather(dict.fromkeys(variable, "")), field) == by_policy
 
 
 def test_an_unset_flag_does_not_win(here):
@@ -134,7 +134,7 @@ def test_flags_as_variables(text, value):
     assert gather({"PREFLIGHT_FAIL_CLOSED": text}).fail_closed is value
 
 
-# -- where a policy is found ----------------------------------------------------------------------
+# -- where a policy is found ------------------------------------------------------------------
 
 
 def test_policy_by_flag_variable_place_and_pyproject(here):
@@ -158,7 +158,7 @@ def test_a_broken_policy_that_is_found_is_named(here):
     refused("preflight.toml")
 
 
-# -- outputs, root, environment -------------------------------------------------------------------
+# -- outputs, root, environment ---------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -227,7 +227,7 @@ def test_bad_env_files(here, text):
     assert str(here / "env") in str(caught.value) and f"line {line}" in str(caught.value)
 
 
-# -- assumptions ----------------------------------------------------------------------------------
+# -- assumptions ------------------------------------------------------------------------------
 
 
 def test_assumptions_by_flag_variable_and_policy(here):

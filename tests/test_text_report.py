@@ -45,7 +45,7 @@ def chain(snapshot, **choices):
     return found
 
 
-# -- the chain --------------------------------------------------------------------------------------
+# -- the chain --------------------------------------------------------------------------------
 
 
 def test_a_good_chain():
@@ -64,6 +64,14 @@ def test_the_broken_link_is_marked():
     links = chain(snap(driver=HOST, gpus=[V100], torch=torch("12.8", arch_list=["sm_80"])))
     assert (links["GPU"][0], links["CUDA"][0]) == ("FAIL", "ok")
     assert chain(snap(driver={"libcuda": "stub"}))["libcuda"][0] == "FAIL"
+
+
+def test_the_worst_finding_marks_the_link():
+    seen = snap(driver=HOST, gpus=[V100], torch=torch("12.8", arch_list=["sm_80"]),
+                libraries=[{"name": "libnvrtc.so.12", "version": "12.8"}])  # fmt: skip
+    severities = {one.severity for one in report_on(seen).findings if one.rule.rung == "gpu"}
+    assert severities == {"fail", "warn"}
+    assert chain(seen)["GPU"][0] == "FAIL"
 
 
 def test_what_is_waived_marks_no_link():
@@ -103,14 +111,14 @@ def test_witnesses_that_differ_are_both_named():
     assert "535.1 (nvml says 535.2)" in chain(seen)["driver"][1]
 
 
-# -- the whole --------------------------------------------------------------------------------------
+# -- the whole --------------------------------------------------------------------------------
 
 
 def test_title_and_last_line():
     lines = shown(GOOD).splitlines()
     assert lines[0].startswith(f"preflight {__version__} (matrix of {M.date})")
-    assert lines[-1] == "PASS: torch 2.6.0+cu124 runs here"
-    assert shown(GOOD).endswith("here\n")
+    assert lines[-1].startswith("PASS: torch 2.6.0+cu124 runs")
+    assert shown(GOOD).endswith(lines[-1] + "\n")
     last = shown(TOO_OLD).splitlines()[-1]
     assert last.startswith("FAIL: driver/too-old-for-cuda: ") and "; fix: " in last
 
@@ -185,7 +193,7 @@ def test_words_of_an_unknown_verdict():
     assert "timed out" in text.verdict_words(report_on(silent))
 
 
-# -- width and colour ---------------------------------------------------------------------------------
+# -- width and colour -------------------------------------------------------------------------
 
 
 def every_report():
@@ -228,7 +236,9 @@ def test_colour_changes_nothing_else():
     for name, report in REPORTS.items():
         for width in (60, 100):
             painted = text.render(report, text.Style(True, width), True)
-            assert CODE.sub("", painted) == text.render(report, text.Style(False, width), True), name
+            assert CODE.sub("", painted) == text.render(report, text.Style(False, width), True), (
+                name
+            )
             assert painted.count("\033[0m") * 2 == painted.count("\033["), name
 
 
@@ -237,7 +247,7 @@ def test_marks_are_painted():
     assert "\033[31;1mFAIL\033[0m" in painted and "\033[32m" in painted
 
 
-# -- anything -----------------------------------------------------------------------------------------
+# -- anything ---------------------------------------------------------------------------------
 
 
 def test_any_snapshot_can_be_shown():
@@ -262,6 +272,6 @@ def test_control_characters_of_what_is_looked_at_do_not_reach_the_terminal(expla
     report = report_on(seen)
     for out in (text.render(report, text.PLAIN, explain), text.answers(report),
                 text.verdict_line(report) + "\n"):  # fmt: skip
-        for line in out.splitlines():
+        for line in out.split("\n"):
             assert all(char.isprintable() for char in line), line
         assert "\nPASS" not in out

@@ -31,7 +31,7 @@ def names(report, counting=True):
     return [one.rule.name for one in report.findings if one.counts or not counting]
 
 
-# -- the verdict --------------------------------------------------------------------------------
+# -- the verdict ------------------------------------------------------------------------------
 
 
 def test_the_four_verdicts():
@@ -84,7 +84,7 @@ def test_how_to_know(place, word):
     assert word in verdict.how_to_know(place)
 
 
-# -- findings -----------------------------------------------------------------------------------
+# -- findings ---------------------------------------------------------------------------------
 
 
 def test_worst_first_and_waived_last():
@@ -113,7 +113,7 @@ def test_alike_findings_are_said_once_a_gpu_kind():
     assert names(judge(eight)) == ["gpu/no-kernels-for-architecture"]
 
 
-# -- policy -------------------------------------------------------------------------------------
+# -- policy -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -178,7 +178,7 @@ def test_a_waiver_is_of_its_rule_alone():
     assert both.findings[0].waived == WAIVER
 
 
-# -- the exit code ------------------------------------------------------------------------------
+# -- the exit code ----------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -225,7 +225,7 @@ def test_the_retry_code_can_be_mapped():
     assert verdict.exit_code(judge(TOO_OLD), "fail", 138) == 78
 
 
-# -- anything -----------------------------------------------------------------------------------
+# -- anything ---------------------------------------------------------------------------------
 
 
 def test_any_snapshot_is_judged():

@@ -21,8 +21,8 @@ INTRODUCTION = """\
 
 Made by `make docs` from the rules themselves (`src/preflight/rules/`); `preflight rules NAME`
 prints one. A rule answers *ok*, *found* (fail, warn or info), *unknown* (a fact is missing: which,
-and how to get it) or *not applicable*. Names do not change; severities can be set, and rules waived,
-in a policy.
+and how to get it) or *not applicable*. Names do not change; severities can be set, and rules
+waived, in a policy.
 
 | rule | severity | retry may cure | meaning |
 | --- | --- | --- | --- |

@@ -91,7 +91,7 @@ def _tests(pythons: Dict[str, Optional[str]], tools: str, scratch: str) -> List[
 def _core(version: str, python: Optional[str], wheel: str) -> Tuple[str, str]:
     if python is None:
         return "skipped", f"no python{version} with venv on PATH or in ~/.pyenv/versions"
-    suite = ["tests", "--ignore=tests/real"]
+    suite = ["tests", "--ignore=tests/real", "--ignore=tests/peers"]
     return _pytest(_with_preflight(version, python, wheel), suite, f"core, Python {version}")
 
 
@@ -117,7 +117,7 @@ def _real(pythons: Dict[str, Optional[str]], wheel: str) -> Tuple[str, str]:
         return "skipped", problem
     interpreter = _with_preflight(version, pythons[version] or "", wheel)
     # The probes once more, since some of their tests want a real torch to look at.
-    suite = ["tests/real", "tests/probes"]
+    suite = ["tests/real", "tests/peers", "tests/probes"]
     variables = {
         "PREFLIGHT_TORCH_VENV": torch,
         "PREFLIGHT_TEST_TORCH_PYTHON": venvs.python_of(torch),

@@ -96,7 +96,7 @@ def run(words: Sequence[str], cwd: Optional[str] = None) -> None:
 
 def clean_environment() -> Dict[str, str]:
     """Ours, without what would reach into another Python or steer the preflight under test."""
-    kept = ("PREFLIGHT_VENVS", "PREFLIGHT_REAL", "PREFLIGHT_TORCH_VENV")
+    kept = ("PREFLIGHT_VENVS", "PREFLIGHT_REAL", "PREFLIGHT_TORCH_VENV", "PREFLIGHT_REAL_EXTRA")
     return {
         name: value
         for name, value in os.environ.items()

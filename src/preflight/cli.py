@@ -219,7 +219,7 @@ def _snapshot(words: List[str]) -> int:
     text = _json(snapshot_json.to_json(check.check(asked).snapshot))
     for output in asked.outputs:
         _write(output.path, text)
-    return 0 if asked.outputs else _print(text)
+    return 0 if asked.outputs else _print(text, "json")
 
 
 def _exec(words: List[str]) -> int:
@@ -309,12 +309,12 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
 def _report(report: Report, asked: Settings, args: argparse.Namespace) -> int:
     from . import verdict
 
-    plain = False
     for output in asked.outputs:
         _write(output.path, _render(report, output.format, args, colour=False))
-    plain = any("=" not in one for one in (args.output or []))
-    if not plain:
-        _print(_render(report, asked.format, args, colour=_colour()))
+    named = args.output or [os.environ.get("PREFLIGHT_OUTPUT", "")]
+    instead = any(one and not one.startswith(("text=", "json=")) for one in named)
+    if not instead:
+        _print(_render(report, asked.format, args, colour=_colour()), asked.format)
     return verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
 
 
@@ -352,10 +352,12 @@ def _width() -> int:
     return min(120, shutil.get_terminal_size((96, 24)).columns)
 
 
-def _print(text: str) -> int:
+def _print(text: str, fmt: str = "text") -> int:
     encoding = getattr(sys.stdout, "encoding", None) or "utf-8"
     try:
-        data = text.encode(encoding, "replace")
+        # JSON is UTF-8 in every locale; a lone surrogate becomes the escape that JSON has for it.
+        json = fmt == "json"
+        data = text.encode("utf-8" if json else encoding, "backslashreplace" if json else "replace")
         while data:
             data = data[os.write(1, data) :]
     except OSError:  # the reader went away
@@ -381,7 +383,7 @@ def _write(path: str, text: str) -> None:
     from .settings import BadUsage
 
     if path == "-":
-        _print(text)
+        _print(text, "json")
         return
     try:
         with open(path, "wb") as stream:

@@ -54,8 +54,8 @@ def look(what: Look) -> Seen:
     what = what._replace(env=env)
     wanted = {name: one for name, one in PROBES.items() if what.root.live or not one.live_only}
     answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
-    parts = [_part(wanted[name], answers[name]) for name in wanted]
-    seen = combine(_inline(what), *parts)
+    parts = {name: _part(wanted[name], answers[name]) for name in wanted}
+    seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
@@ -72,6 +72,12 @@ def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:
         return snapshot_json.from_json(answer.value)
     except snapshot_json.BadSnapshot as error:
         return probe.lost(s.unknown(f"the probe's answer cannot be read: {error}"))
+
+
+def _gpus(parts: Mapping[str, s.Snapshot]) -> s.Fact[Any]:
+    """NVML's GPUs: those of this container. Without them the kernel's, which are the node's."""
+    facts = [parts[name].gpus for name in ("nvml", "kernel") if name in parts]
+    return next((one for one in facts if one.known), facts[0] if facts else s.UNKNOWN)
 
 
 def _inline(what: Look) -> s.Snapshot:

@@ -61,6 +61,9 @@ def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str
     while running:
         _wait(running)
         now = time.monotonic()
+        for child in running.values():
+            if child.pipe >= 0 and now >= child.deadline:
+                _signal(child.pid)  # all that are late at once: then each is gone when reaped
         for name in [one for one, child in running.items() if _finished(child, now)]:
             answers[name] = _answer(running.pop(name), now)
     return answers
@@ -192,11 +195,15 @@ def _reap(pid: int, deadline: float) -> Optional[int]:
 
 def _kill(pid: int) -> None:
     """Kill and reap; a child stuck in the kernel cannot be reaped and is left behind."""
+    _signal(pid)
+    _reap(pid, time.monotonic() + 0.05)
+
+
+def _signal(pid: int) -> None:
     try:
         os.kill(pid, signal.SIGKILL)
     except ProcessLookupError:
         pass
-    _reap(pid, time.monotonic() + 0.05)
 
 
 def _signal_name(number: int) -> str:

@@ -2,8 +2,9 @@
 
 The verdict is *fail* or *warn* by the worst finding that counts; else *unknown* when a fact
 that was looked for could not be observed and a rule needed it, or when nothing could be decided
-at all; else *pass*. A fact nobody looked for (left out of a description) is listed among the
-unknowns and does not turn a decided verdict into unknown.
+at all; else *pass*, also where no rule has a say on the framework (a job for the CPU). A fact
+nobody looked for (left out of a description) is listed among the unknowns and does not turn a
+decided verdict into unknown.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from .rules.registry import (
     RULES,
     WARN,
     Finding,
+    NotApplicable,
     Outcome,
     Passed,
     Rule,
@@ -95,7 +97,7 @@ def judge(
     findings.sort(key=lambda one: (not one.counts, ORDER[one.severity]))
     unknowns = tuple(_missing(snapshot, outcomes))
     return Report(
-        verdict=_verdict(findings, unknowns, outcomes),
+        verdict=_verdict(findings, unknowns, outcomes, bool(snapshot.frameworks.value)),
         findings=tuple(findings),
         unknowns=unknowns,
         outcomes=tuple(outcomes),
@@ -115,7 +117,10 @@ def _judged(rule: Rule, one: Finding, m: Matrix, policy: Policy, today: str) -> 
 
 
 def _verdict(
-    findings: List[Judged], unknowns: Tuple[Missing, ...], outcomes: List[Tuple[Rule, Outcome]]
+    findings: List[Judged],
+    unknowns: Tuple[Missing, ...],
+    outcomes: List[Tuple[Rule, Outcome]],
+    framework: bool,
 ) -> str:
     worst = {one.severity for one in findings if one.counts}
     if FAIL in worst:
@@ -123,6 +128,8 @@ def _verdict(
     if WARN in worst:
         return WARN
     decided = any(isinstance(one, (Finding, Passed)) for _rule, one in outcomes)
+    # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
+    decided |= framework and all(isinstance(one, NotApplicable) for _rule, one in outcomes)
     blocked = any(one.looked for one in unknowns)
     return PASS if decided and not blocked else UNKNOWN
 

@@ -7,6 +7,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import time
 from pathlib import Path
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Tuple
@@ -162,9 +163,5 @@ def no_proc() -> str:
     """Why /proc/driver cannot be stood in for here; "" when it can."""
     if shutil.which("unshare") is None:
         return "no unshare on PATH"
-    done = subprocess.run(
-        behind(Path("/var/empty" if os.path.isdir("/var/empty") else "/tmp"), ["true"]),
-        stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE,
-    )  # fmt: skip
-    reason = done.stderr.decode(errors="replace").strip()
-    return f"no mount namespace with a /proc/driver: {reason}" if done.returncode else ""
+    ran = run(behind(Path(tempfile.gettempdir()), ["true"]), os.environ)
+    return f"no mount namespace with a /proc/driver: {ran.err.strip()}" if ran.code else ""

@@ -18,7 +18,7 @@ DEADLINE = 3.0
 GRACE = 1.0
 
 #: The job: says that it runs, and which children it was left with.
-JOB = ("sh", "-c", "echo started; cat /proc/$$/task/$$/children")
+JOB = ("sh", "-c", "echo started; cat /proc/$$/task/$$/children || :")
 
 
 class Fault(NamedTuple):
@@ -122,6 +122,21 @@ def test_the_kernel_answers_where_nvml_does_not(
 
 
 @pytest.mark.usefixtures("proc_driver")
+def test_what_is_known_decides_beside_a_hang(venv: str, tmp_path: Path, cache: Path) -> None:
+    """The kernel and libcuda say that the driver is too old; NVML's silence changes nothing."""
+    proc = stack.write_proc(tmp_path / "proc", "535.104.05", [H100])
+    libraries = str(
+        fakes.build(tmp_path / "driver", driver="535.104.05", cuda="12.2", nvml="hang", cache=cache)
+    )
+    words = ("exec", "--timeout", f"{DEADLINE:g}", "--python", venv, "--", *JOB)
+    ran = stack.preflight(*words, libraries=libraries, proc=proc)
+    assert ran.code == 78 and ran.out == ""
+    last = ran.err.rstrip().splitlines()[-1]
+    assert last.startswith("preflight: FAIL driver/too-old-for-cuda: driver 535.104.05")
+    assert ran.seconds < DEADLINE + GRACE
+
+
+@pytest.mark.usefixtures("proc_driver")
 def test_a_lost_gpu_is_not_papered_over(venv: str, tmp_path: Path, cache: Path) -> None:
     """The kernel's list still has the GPU that NVML calls lost: that is no reason to pass."""
     proc = stack.write_proc(tmp_path / "proc", "580.95.05", [H100])
@@ -150,6 +165,14 @@ def of_session(session: int) -> List[str]:
     return found
 
 
+def sweep(session: int) -> None:
+    """End what a failed test found."""
+    try:
+        os.killpg(session, signal.SIGKILL)
+    except ProcessLookupError:  # as it should be
+        pass
+
+
 def started(venv: str, libraries: str, *words: str) -> "subprocess.Popen[bytes]":
     """A preflight in a session of its own."""
     return subprocess.Popen(
@@ -161,15 +184,15 @@ def started(venv: str, libraries: str, *words: str) -> "subprocess.Popen[bytes]"
 
 
 @pytest.mark.parametrize("words", [("check",), ("exec", "--", "true")], ids=" ".join)
-def test_no_child_is_left_behind(
-    words: List[str], venv: str, tmp_path: Path, cache: Path
-) -> None:
+def test_no_child_is_left_behind(words: List[str], venv: str, tmp_path: Path, cache: Path) -> None:
     libraries = broken(FAULTS["both hang"], tmp_path, cache)
     command = [words[0], "--timeout", "1", *words[1:]]
     child = started(venv, libraries, *command)
     child.communicate(timeout=30)
+    left = of_session(child.pid)
+    sweep(child.pid)
     assert child.returncode == 0
-    assert of_session(child.pid) == []
+    assert left == []
 
 
 @pytest.mark.parametrize("words", [("check",), ("exec", "--", "true")], ids=" ".join)
@@ -184,7 +207,10 @@ def test_sigterm_ends_a_hanging_check_at_once(
     sent = time.monotonic()
     os.kill(child.pid, signal.SIGTERM)
     child.communicate(timeout=30)
-    assert child.returncode == 143
-    assert time.monotonic() - sent < GRACE
+    seconds = time.monotonic() - sent
     time.sleep(0.1)  # what was killed is gone when its new parent has reaped it
-    assert [one for one in of_session(child.pid) if not one.endswith(" Z")] == []
+    left = of_session(child.pid)
+    sweep(child.pid)
+    assert child.returncode == 143
+    assert seconds < GRACE
+    assert [one for one in left if not one.endswith(" Z")] == []

@@ -185,7 +185,7 @@ def test_preflight_says_what_torch_does(
             "check", "--format", "json", "--python", where, libraries=libraries, **case.env
         )
     )
-    clean = {one: None for one in ("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH")}
+    clean = dict.fromkeys(("CUDA_VISIBLE_DEVICES", "LD_LIBRARY_PATH", "PYTHONPATH"))
     given = {"LD_LIBRARY_PATH": libraries or None, "LD_PRELOAD": runtime, **case.env}
     answer = truth.ask_torch(f"{where}/bin/python", {**clean, **given})
     assert "died" not in answer, answer

@@ -1,4 +1,4 @@
-"""Rules about forward compatibility: what a compat libcuda needs, and where it only breaks things."""
+"""Rules about forward compatibility: what a compat libcuda needs, and where it only harms."""
 
 import pytest
 
@@ -127,8 +127,8 @@ def test_alike_and_mixed_gpus():
     assert say(GPU, driver=on("535.104.05"), compat=NEWER, gpus=eight) == ["fail"]
     mixed = [A100, RTX4090]
     assert say(GPU, driver=on("535.104.05"), compat=NEWER, gpus=mixed) == ["pass", "fail"]
-    assert finding(GPU, driver=on("535.104.05"), compat=NEWER, gpus=mixed).subject == (
-        RTX4090["name"]
+    assert (
+        finding(GPU, driver=on("535.104.05"), compat=NEWER, gpus=mixed).subject == (RTX4090["name"])
     )
 
 

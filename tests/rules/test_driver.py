@@ -6,7 +6,17 @@ import pytest
 
 from preflight import snapshot as s
 from tests.rules.build import (
-    A100, H100, RTX4090, T4, V100, finding, outcomes, say, snap, torch, word,
+    A100,
+    H100,
+    RTX4090,
+    T4,
+    V100,
+    finding,
+    outcomes,
+    say,
+    snap,
+    torch,
+    word,
 )  # fmt: skip
 
 NOT_VISIBLE = "driver/not-visible"
@@ -298,6 +308,8 @@ def assumed(version, gpu):
     ("version", "gpu", "expected"),
     [
         ("535.104.05", H100, "pass"),
+        ("520.61.05", H100, "pass"),  # the first branch that knows Hopper
+        ("515.105.01", H100, "fail"),
         ("470.82.01", H100, "fail"),
         ("470.82.01", A100, "pass"),
         ("440.33.01", A100, "fail"),

@@ -121,7 +121,8 @@ def test_alike_gpus_give_one_finding_and_mixed_ones_only_the_bad():
 
 def test_the_cure_has_the_architecture():
     found = finding(KERNELS, torch=torch("12.8", "2.7.1+cu128"), gpus=[V100], os=X86,
-                    driver={"version": "575.57.08", "libcuda": "host"}, python="3.11.7")  # fmt: skip
+                    driver={"version": "575.57.08", "libcuda": "host"},
+                    python="3.11.7")  # fmt: skip
     assert found.fix[0].startswith("pip install torch==2.7.1+cu")
     assert "sm_70" in found.needed and "table" in found.observed
 
@@ -137,7 +138,8 @@ def visible(value, gpus=TWO, **more):
 
 
 @pytest.mark.parametrize("value", ["0", "1", "0,1", "1,0", " 0 , 1 ", "GPU-aabbccdd-1",
-                                   "GPU-aabb", "GPU-aa,1", "GPU-eeff0011-2,GPU-aabbccdd-1"])  # fmt: skip
+                                   "GPU-aabb", "GPU-aa,1",
+                                   "GPU-eeff0011-2,GPU-aabbccdd-1"])  # fmt: skip
 def test_devices_that_exist(value):
     assert visible(value) == ["pass"]
 

@@ -117,16 +117,16 @@ def test_nothing_known_fails_nothing():
 
 def test_a_failed_probe_is_never_a_pass():
     lost = s.unknown("could not be read")
-    lost_driver = {one: lost for one in ("version", "visible", "cuda", "libcuda", "nvml",
-                                         "device_nodes", "uvm_device", "libcuda_path")}  # fmt: skip
+    driver = s.Driver(version=lost, visible=lost, cuda=lost, libcuda=lost, nvml=lost,
+                      device_nodes=lost, uvm_device=lost, libcuda_path=lost)  # fmt: skip
     seen = snap("live", torch=torch("12.4", arch_list=["sm_80"]))
-    seen = replace(seen, driver=s.Driver(**lost_driver), gpus=lost, compats=lost)
+    seen = replace(seen, driver=driver, gpus=lost, compats=lost)
     for name in NAMES:
         words = {word(name, one) for one in outcomes(name, seen)}
         assert words <= {"unknown", "n/a"}, (name, words)
 
 
-# -- what is blanked does not turn into a fail --------------------------------------------------
+# -- what is blanked does not turn into a fail ------------------------------------------------
 
 BRANCHES = ["418.87", "450.80.02", "470.82.01", "525.60.13", "535.104.05", "550.54.15",
             "575.57.08", "580.95.05", "590.44.01"]  # fmt: skip

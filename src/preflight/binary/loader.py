@@ -7,15 +7,18 @@ an image has no cache, the directories of /etc/ld.so.conf stand in for it.
 from __future__ import annotations
 
 import struct
-from typing import Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..roots import Root
 
 DEFAULTS = ("/lib64", "/usr/lib64", "/lib", "/usr/lib")
 MULTIARCH = {"x86_64": "x86_64-linux-gnu", "aarch64": "aarch64-linux-gnu"}
+#: e_machine of an ELF header (gABI): EM_X86_64 and EM_AARCH64.
+MACHINES = {"x86_64": 62, "aarch64": 183}
 CACHE = "/etc/ld.so.cache"
 CACHE_LIMIT = 32 << 20
-INCLUDE_DEPTH = 4
+#: Each file is read once, and no more than this many.
+INCLUDE_LIMIT = 200
 _NEW_MAGIC = b"glibc-ld.so.cache1.1"
 #: Cache entry flags of 64-bit libraries (glibc dl-cache.h): ELF libc6 with x86-64 or AArch64.
 _FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03}
@@ -32,10 +35,10 @@ def find(root: Root, env: Mapping[str, str], soname: str, arch: str) -> Optional
     """The file ld.so would pick for `soname`, None when there is none."""
     for directory in search_path(env):
         path = directory.rstrip("/") + "/" + soname
-        if _is_elf64(root, path):
+        if _fits(root, path, arch):
             return Found(path, "ld-library-path")
     for path, by in _behind_the_path(root, soname, arch):
-        if _is_elf64(root, path):
+        if _fits(root, path, arch):
             return Found(path, by)
     return None
 
@@ -86,19 +89,25 @@ def _text(data: bytes, at: int) -> str:
     return data[at:end].decode("utf-8", "replace") if end >= 0 else ""
 
 
-def conf_directories(root: Root, path: str = "/etc/ld.so.conf", depth: int = 0) -> List[str]:
+def conf_directories(
+    root: Root, path: str = "/etc/ld.so.conf", seen: Optional[Set[str]] = None
+) -> List[str]:
     """The directories that /etc/ld.so.conf and what it includes name, in order."""
     found: List[str] = []
+    seen = set() if seen is None else seen
+    if path in seen or len(seen) >= INCLUDE_LIMIT:
+        return found
+    seen.add(path)
     try:
         lines = root.text(path).splitlines()
     except OSError:
         return found
     for line in lines:
         words = line.partition("#")[0].split()
-        if words[:1] == ["include"] and depth < INCLUDE_DEPTH:
+        if words[:1] == ["include"]:
             for pattern in words[1:]:
                 for one in _glob(root, pattern):
-                    found += conf_directories(root, one, depth + 1)
+                    found += conf_directories(root, one, seen)
         elif words and words[0].startswith("/"):
             found.append(words[0].rstrip("/"))
     return found
@@ -112,12 +121,15 @@ def _glob(root: Root, pattern: str) -> List[str]:
     return [f"{directory}/{name}" for name in root.names(directory) if fnmatch(name, last)]
 
 
-def _is_elf64(root: Root, path: str) -> bool:
+def _fits(root: Root, path: str, arch: str) -> bool:
+    """Whether ld.so would take the file: 64 bits, and this processor's; others are passed over."""
     try:
         real = root.on_host(path)
         if not root.is_file(path):
             return False
         with open(real, "rb") as stream:
-            return stream.read(5) == b"\x7fELF\x02"
+            head = stream.read(20)
     except (OSError, ValueError):
         return False
+    machine = int.from_bytes(head[18:20], "little")
+    return head[:5] == b"\x7fELF\x02" and machine == MACHINES.get(arch, machine)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from typing import Dict, List, NamedTuple, Optional, Tuple
 
@@ -52,7 +53,7 @@ def render(report: Report, style: Style = PLAIN, explain: bool = False) -> str:
 
 def _title(report: Report) -> str:
     what = {"live": "this machine", "directory": report.snapshot.root}
-    origin = what.get(report.snapshot.origin, "a described environment")
+    origin = _printable(what.get(report.snapshot.origin, "a described environment"))
     return f"preflight {__version__} (matrix of {report.matrix_date}) looked at {origin}"
 
 
@@ -222,7 +223,7 @@ def _unknowns(report: Report, style: Style) -> List[str]:
 def verdict_line(report: Report, style: Style = PLAIN) -> str:
     """The verdict and its reason on one line."""
     word = report.verdict.upper()
-    return style.paint(word, word) + ": " + verdict_words(report)
+    return style.paint(word, word) + ": " + _printable(verdict_words(report))
 
 
 def verdict_words(report: Report) -> str:
@@ -267,13 +268,21 @@ def _labelled(label: str, text: str, style: Style) -> List[str]:
     return _wrapped(text, f"  {label:<7} ", 10, style)
 
 
+_CODE = re.compile("\033\\[[0-9;]*m")
+
+
+def _printable(text: str) -> str:
+    """Without control characters: what is looked at may not write to the terminal itself."""
+    return "".join(char if char.isprintable() else " " for char in text)
+
+
 def _wrapped(text: str, head: str, indent: int, style: Style) -> List[str]:
-    plain = head if "\033" not in head else head.replace("\033", "")
+    plain = _CODE.sub("", head)
     wrapper = textwrap.TextWrapper(
         width=max(40, style.width), initial_indent=" " * min(len(plain), 60),
         subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-    lines = wrapper.wrap(text) or [""]
+    lines = wrapper.wrap(_printable(text)) or [""]
     return [head + lines[0].lstrip(), *lines[1:]]
 
 

@@ -218,7 +218,8 @@ def _cures(s: Snapshot, m: Matrix, build: common.Build, way: Way) -> Tuple[str, 
     gpus = common.devices(s, m)
     unfit = [one for one in gpus if m.forward_eligible(one.label) == "no"]
     base = m.compat_base(build.cuda, s.driver.version.get(""))[0]
-    if gpus and not unfit and s.driver.libcuda.value != "compat" and base == "yes":
+    there = s.driver.libcuda.value == "compat" or bool(s.compats.value)
+    if gpus and not unfit and not there and base == "yes":
         package = "cuda-compat-" + "-".join(build.cuda.split(".")[:2])
         cures.append(
             f"install {package} in the image and put its directory first on LD_LIBRARY_PATH"
