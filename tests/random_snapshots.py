@@ -101,6 +101,7 @@ def snapshot(random, odd=0.1):
         _record(s.Snapshot, random, odd),
         origin=random.choice(["live", "directory", "described"]),
         root=random.choice(["", "/", "/image"]),
+        taken=random.choice(["", "2026-12-01", "2029-02-28", "no day"]),
     )
 
 

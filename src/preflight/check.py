@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
 from typing import Sequence
 
 from . import assume, inspect, matrix, verdict
@@ -27,9 +28,9 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             timeout=timeout or settings.timeout,
         )
     )
-    snapshot = assume.apply(seen.snapshot, settings.assume, table)
-    looked = time.monotonic()
     today = time.strftime("%Y-%m-%d")
+    snapshot = assume.apply(replace(seen.snapshot, taken=today), settings.assume, table)
+    looked = time.monotonic()
     report = verdict.judge(snapshot, table, settings.policy, today)
     ended = time.monotonic()
     times = dict(seen.milliseconds)

@@ -322,10 +322,15 @@ def _section(kind: Type[Any]) -> Any:
 
 @dataclass(frozen=True)
 class Snapshot:
-    """All facts of one look. `origin`: live, directory or described; `root`: what was looked at."""
+    """All facts of one look.
+
+    `origin`: live, directory or described; `root`: what was looked at; `taken`: the day (ISO
+    date), empty when it does not matter.
+    """
 
     origin: str = "described"
     root: str = ""
+    taken: str = field(default="", metadata={"optional": True})
     os: System = _section(System)
     host: Host = _section(Host)
     driver: Driver = _section(Driver)

@@ -47,7 +47,7 @@ def _record_out(record: Any) -> Dict[str, Any]:
         elif "kind" in one.metadata:
             if value != s.UNKNOWN:
                 out[one.name] = _fact_out(value, one.metadata["kind"])
-        else:
+        elif value or "optional" not in one.metadata:
             out[one.name] = value
     return out
 

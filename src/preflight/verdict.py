@@ -85,6 +85,8 @@ def judge(
 ) -> Report:
     """The report on a snapshot. `today` (ISO date) decides which waivers still hold."""
     policy = policy or Policy()
+    if not snapshot.taken:
+        snapshot = replace(snapshot, taken=today)
     outcomes: List[Tuple[Rule, Outcome]] = []
     for rule in RULES:
         if policy.severity.get(rule.name) != OFF:
@@ -129,7 +131,8 @@ def _verdict(
         return WARN
     decided = any(isinstance(one, (Finding, Passed)) for _rule, one in outcomes)
     # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
-    decided |= framework and all(isinstance(one, NotApplicable) for _rule, one in outcomes)
+    idle = bool(outcomes) and all(isinstance(one, NotApplicable) for _rule, one in outcomes)
+    decided |= framework and idle
     blocked = any(one.looked for one in unknowns)
     return PASS if decided and not blocked else UNKNOWN
 

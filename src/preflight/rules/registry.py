@@ -182,6 +182,11 @@ RULES: Tuple[Rule, ...] = (
         retry=True,
     ),
     Rule(
+        "matrix/outdated", INFO, "matrix",
+        "The tables this preflight judges by are older than a year.",
+        sources=(),
+    ),
+    Rule(
         "framework/cpu-only-build", FAIL, "framework",
         "A CPU-only (or other-vendor) framework build on a GPU job.",
         sources=("torch-wheels", "torch-previous"),
