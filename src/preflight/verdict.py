@@ -129,9 +129,10 @@ def _verdict(
         return FAIL
     if WARN in worst:
         return WARN
-    decided = any(isinstance(one, (Finding, Passed)) for _rule, one in outcomes)
+    about = [one for rule, one in outcomes if rule.rung != "matrix"]  # not about ourselves
+    decided = any(isinstance(one, (Finding, Passed)) for one in about)
     # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
-    idle = bool(outcomes) and all(isinstance(one, NotApplicable) for _rule, one in outcomes)
+    idle = bool(about) and all(isinstance(one, NotApplicable) for one in about)
     decided |= framework and idle
     blocked = any(one.looked for one in unknowns)
     return PASS if decided and not blocked else UNKNOWN
