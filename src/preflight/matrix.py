@@ -414,6 +414,18 @@ class Matrix:
                 return tuple(row.get("pins", []))
         return ()
 
+    def torches_of(self, package: str, version: str) -> List[str]:
+        """The torch releases that a torchvision, torchaudio, … belongs to, oldest first."""
+        rows = self._tables["companions"]["companion"]
+        return [str(row["torch"]) for row in rows if version in row.get(package, [])]
+
+    def binds(self, package: str) -> str:
+        """What an extension is tied to: "torch-version", "torch-abi" or "cuda-version"."""
+        for row in self._tables["extensions"]["extension_package"]:
+            if package and package in (row["package"], *row.get("also", [])):
+                return str(row["binds"])
+        return "torch-abi"
+
     def companion(self, version: str) -> Optional[Row]:
         """The torchvision, torchaudio, … that belong to a torch release."""
         for row in self._tables["companions"]["companion"]:

@@ -2,38 +2,28 @@
 
 In a wheel every table is a JSON file compiled from its TOML at build time, which reads several
 times faster; in a checkout the TOML is read itself. An overlay is a directory of TOML files of
-the same names: a row with the same key takes the place of the built-in one, other rows are added.
+the same names: a row with the same key takes the place of the built-in one, other rows are
+added. Its rows are checked as the built-in ones are; of several overlays the later one wins.
 """
 
 from __future__ import annotations
 
 import json
 import os
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+import stat
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 COMPILED = "compat"  # beside this file, in a wheel
 CHECKOUT = os.path.join("..", "..", "compat")  # from this file, in a checkout
-
-#: What makes two rows of a table the same row. A list of versions is split up: an overlay row
-#: takes the place of exactly the versions it names.
-KEYS: Dict[Tuple[str, str], Tuple[str, ...]] = {
-    ("drivers", "branch"): ("branch",),
-    ("toolkits", "toolkit"): ("cuda",),
-    ("toolkits", "release"): ("version",),
-    ("architectures", "architecture"): ("name",),
-    ("gpus", "gpu"): ("name",),
-    ("forward", "package"): ("cuda",),
-    ("forward", "class"): ("class",),
-    ("torch", "build"): ("platform", "variant"),
-}
+LIMIT = 4 << 20  # of one file of an overlay; the built-in ones are below 100 KB
 
 
 class BadTables(ValueError):
-    """Tables that cannot be read: the message names the file and the place."""
+    """Tables that cannot be read or used: the message names the file and the place."""
 
 
 class Replaced(NamedTuple):
-    """A built-in row that an overlay's row takes the place of."""
+    """A row, or a part of one, that an overlay's row takes the place of."""
 
     table: str
     key: str
@@ -41,21 +31,23 @@ class Replaced(NamedTuple):
 
 
 class Tables(Mapping[str, Any]):
-    """{file stem: table}, read lazily. `replaced` tells what the overlays changed so far."""
+    """{file stem: table}, read lazily; overlays are read, checked and laid on at once.
+
+    `replaced` tells whose place the overlays' rows take. Raises BadTables for a bad overlay.
+    """
 
     def __init__(self, directory: str, overlays: Sequence[str] = ()) -> None:
         self._directory = directory
-        self._overlays = tuple(overlays)
         self._read: Dict[str, Any] = {}
         self.replaced: List[Replaced] = []
+        for overlay in overlays:
+            self._lay_on(overlay)
 
     def __getitem__(self, stem: str) -> Any:
         if stem not in self._read:
-            table = _table(self._directory, stem)
+            table = _built_in(self._directory, stem)
             if table is None:
                 raise KeyError(stem)
-            for overlay in self._overlays:
-                table = self._overlaid(stem, table, overlay)
             self._read[stem] = table
         return self._read[stem]
 
@@ -66,92 +58,90 @@ class Tables(Mapping[str, Any]):
     def __len__(self) -> int:
         return len(list(iter(self)))
 
-    def _overlaid(self, stem: str, table: Dict[str, Any], overlay: str) -> Dict[str, Any]:
-        """The table with one overlay's rows: replacing those of the same key, or added."""
-        more = _table(overlay, stem)
-        if more is None:
-            return table
-        merged = dict(table)
-        for kind, rows in more.items():
-            if isinstance(rows, dict):  # sources
-                merged[kind] = {**table.get(kind, {}), **rows}
-            else:
-                merged[kind] = self._rows(stem, kind, table.get(kind, []), rows, overlay)
-        return merged
+    def _lay_on(self, overlay: str) -> None:
+        from . import tables_schema as schema
 
-    def _rows(
-        self, stem: str, kind: str, rows: List[Any], more: List[Any], overlay: str
-    ) -> List[Any]:
-        columns = KEYS.get((stem, kind))
-        if columns is None:
-            raise BadTables(f"{overlay}/{stem}.toml: [[{kind}]] cannot be overlaid")
-        for number, row in enumerate(more, 1):
-            lacking = [one for one in columns if one not in row]
-            if lacking:
-                raise BadTables(f"{overlay}/{stem}.toml: [[{kind}]] {number} has no {lacking[0]!r}")
-            rows = self._without(stem, rows, columns, row, overlay)
-        return rows + [{**row, "overlay": overlay} for row in more]
+        own = toml_files(overlay)
+        for problem in schema.file_problems(own):
+            raise BadTables(os.path.join(overlay, problem))
+        for key, row in own.pop(schema.SOURCES, {}).get("source", {}).items():
+            self._source(key, row, overlay)
+        sources = self["sources"]["source"]
+        for problem in schema.unknown_sources(own, sources):
+            raise BadTables(os.path.join(overlay, problem))
+        for stem, table in own.items():
+            merged = dict(self[stem])
+            for kind, new in table.items():
+                merged[kind], said = schema.laid_on(kind, merged.get(kind, []), new)
+                merged[kind] += [{**row, "overlay": overlay} for row in new]
+                self.replaced += [Replaced(stem, key, overlay) for key in said]
+            self._read[stem] = merged
 
-    def _without(
-        self, stem: str, rows: List[Any], columns: Tuple[str, ...], new: Any, overlay: str
-    ) -> List[Any]:
-        kept = []
-        for row in rows:
-            if any(row.get(one) != new[one] for one in columns):
-                kept.append(row)
-                continue
-            versions = [one for one in row.get("versions", []) if one not in new["versions"]]
-            if "versions" in row and len(versions) == len(row["versions"]):
-                kept.append(row)
-                continue
-            key = ", ".join(f"{one} {row[one]}" for one in columns)
-            self.replaced.append(Replaced(stem, key, overlay))
-            if versions:
-                kept.append({**row, "versions": versions})
-        return kept
+    def _source(self, key: str, row: Any, overlay: str) -> None:
+        sources = self["sources"]["source"]
+        if key in sources and sources[key] != row:
+            self.replaced.append(Replaced("sources", key, overlay))
+        self._read["sources"] = {"source": {**sources, key: {**row, "overlay": overlay}}}
 
 
 def built_in(overlays: Sequence[str] = ()) -> Tables:
-    """The tables shipped with this package; raises BadTables for an overlay that is not there."""
-    for overlay in overlays:
-        if not os.path.isdir(overlay):
-            raise BadTables(f"{overlay}: no such directory of tables")
+    """The tables shipped with this package, overlays on top; raises BadTables for a bad one."""
     here = os.path.dirname(os.path.abspath(__file__))
     compiled = os.path.join(here, COMPILED)
-    directory = compiled if os.path.isdir(compiled) else os.path.join(here, CHECKOUT)
-    return Tables(directory, overlays)
+    return Tables(compiled if os.path.isdir(compiled) else os.path.join(here, CHECKOUT), overlays)
 
 
-def _table(directory: str, stem: str) -> Optional[Dict[str, Any]]:
-    """One table of a directory, compiled or not; None when it is not there."""
-    path = os.path.join(directory, stem)
+def toml_files(path: str) -> Dict[str, Any]:
+    """{file stem: what its TOML says} of a directory; raises BadTables, naming the file."""
     try:
-        if os.path.exists(path + ".json"):
-            with open(path + ".json", encoding="utf-8") as stream:
+        names = sorted(name for name in os.listdir(path) if name.endswith(".toml"))
+    except (OSError, ValueError) as error:
+        missing = isinstance(error, FileNotFoundError)
+        words = "no such directory of tables" if missing else _words(error)
+        raise BadTables(f"{path}: {words}") from None
+    names = [name for name in names if not name.startswith(".")]
+    if not names:
+        raise BadTables(f"{path}: no tables (NAME.toml) in this directory")
+    return {name[: -len(".toml")]: read_toml(os.path.join(path, name)) for name in names}
+
+
+def _built_in(path: str, stem: str) -> Optional[Dict[str, Any]]:
+    """One built-in table, compiled or not; None when it is not there."""
+    file = os.path.join(path, stem)
+    try:
+        if os.path.exists(file + ".json"):
+            with open(file + ".json", encoding="utf-8") as stream:
                 compiled: Dict[str, Any] = json.load(stream)
                 return compiled
-        if os.path.exists(path + ".toml"):
-            return read_toml(path + ".toml")
+        if os.path.exists(file + ".toml"):
+            return read_toml(file + ".toml")
     except OSError as error:
-        raise BadTables(f"{path}: {error.strerror}") from None
+        raise BadTables(f"{file}: {error.strerror}") from None
     return None
 
 
 def read_toml(path: str) -> Dict[str, Any]:
-    """A TOML file; raises BadTables naming the file and the line, OSError when unreadable."""
+    """A TOML file; raises BadTables naming the file and what is wrong with it."""
     try:
         import tomllib as toml
     except ImportError:
         import tomli as toml
-    with open(path, "rb") as stream:
-        try:
+    try:
+        facts = os.stat(path)
+        if not stat.S_ISREG(facts.st_mode) or facts.st_size > LIMIT:
+            regular = stat.S_ISREG(facts.st_mode)
+            words = f"larger than {LIMIT >> 20} MiB" if regular else "not a file"
+            raise OSError(0, words)
+        with open(path, "rb") as stream:
             table: Dict[str, Any] = toml.load(stream)
             return table
-        except (toml.TOMLDecodeError, UnicodeDecodeError) as error:
-            raise BadTables(f"{path}: {error}") from None
+    except OSError as error:
+        raise BadTables(f"{path}: {_words(error)}") from None
+    except RecursionError:
+        raise BadTables(f"{path}: nested too deeply") from None
+    except ValueError as error:  # of TOML, of UTF-8, or a number of thousands of digits
+        raise BadTables(f"{path}: {error}") from None
 
 
-def all_of(directory: str) -> Dict[str, Any]:
-    """{file stem: table} of every table in a directory, read at once."""
-    tables = Tables(directory)
-    return {stem: tables[stem] for stem in tables}
+def _words(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

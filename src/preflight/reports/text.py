@@ -17,9 +17,13 @@ RUNGS = (
     ("libcuda", "libcuda"),
     ("cuda", "CUDA"),
     ("framework", "framework"),
+    ("link", "libraries"),
+    ("nccl", "NCCL"),
     ("gpu", "GPU"),
     ("container", "container"),
 )
+#: Links that are left out when nothing is to be said of them.
+OPTIONAL = ("container", "link", "nccl")
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
 COLOURS = {"FAIL": "31;1", "WARN": "33;1", "?": "35", "ok": "32", "info": "36", "PASS": "32;1",
            "UNKNOWN": "35;1"}  # fmt: skip
@@ -65,7 +69,7 @@ def _chain(report: Report, style: Style) -> List[str]:
     for rung, name in RUNGS:
         mark, note = _state(report, rung)
         seen = _seen(report.snapshot, rung)
-        if rung == "container" and mark in ("-", "?"):
+        if rung in OPTIONAL and mark in ("-", "?"):
             continue
         head = f"  {style.paint(f'{mark:>4}', mark)}  {name:<10} "
         lines += _wrapped(seen + (f"; {note}" if note else ""), head, 18, style)
@@ -98,6 +102,8 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "framework": _frameworks,
         "gpu": _gpus,
         "container": _container,
+        "link": _libraries,
+        "nccl": _nccl,
     }[rung](snapshot)
 
 
@@ -157,6 +163,15 @@ def _gpus(snapshot: s.Snapshot) -> str:
         counts[label] = counts.get(label, 0) + gpu.count.get(1)
     text = ", ".join(f"{n} x {label}" if n > 1 else label for label, n in counts.items())
     return (text or "none") + (" (assumed)" if found.assumed else "")
+
+
+def _libraries(snapshot: s.Snapshot) -> str:
+    return f"{len(snapshot.libraries.get(()))} looked at"
+
+
+def _nccl(snapshot: s.Snapshot) -> str:
+    known = [one.nccl.value for one in snapshot.frameworks.get(()) if one.nccl.value]
+    return ", ".join(dict.fromkeys(known)) or "not known"
 
 
 def _container(snapshot: s.Snapshot) -> str:

@@ -7,6 +7,8 @@ from typing import Iterator, Optional, Tuple
 from ..matrix import Matrix
 from ..snapshot import Framework, Snapshot
 from . import common
+from .abi import extension_abi_mismatch, numpy_abi_mismatch, python_abi_mismatch
+from .companions import companion_mismatch, plugin_mismatch
 from .cures import torch_that_runs
 from .registry import FAIL, INFO, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
@@ -75,3 +77,13 @@ def _cuda_build(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
         if found:
             return found
     return (f"install the CUDA build of {one.name.get('the framework')}",)
+
+
+__all__ = [
+    "companion_mismatch",
+    "cpu_only_build",
+    "extension_abi_mismatch",
+    "numpy_abi_mismatch",
+    "plugin_mismatch",
+    "python_abi_mismatch",
+]

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
-from ..matrix import Kernels, Matrix
+from ..matrix import Kernels, Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
 from .cures import torch_that_runs
-from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+
+#: Of torch.compile's check before it asks Triton (torch/_inductor, "triton GPU compiler").
+TRITON_FLOOR = (7, 0)
 
 
 def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -228,3 +231,40 @@ def _uuid_problem(s: Snapshot, entry: str) -> Optional[str]:
     if len(uuids) < len(gpus) or not uuids:
         return None
     return "" if any(uuid.startswith(entry) for uuid in uuids) else "does not exist here"
+
+
+def too_old_for_triton(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """The GPU is older than the installed Triton supports.
+
+    torch.compile's GPU backend and Triton kernels need compute capability 7.0 (Volta) or newer;
+    torch itself may well have code for older GPUs. It warns when the job uses torch.compile, is
+    mentioned when Triton is only installed.
+
+    Fix: run without torch.compile on this GPU (TORCHDYNAMO_DISABLE=1), or take a newer GPU.
+    """
+    uses = s.job.uses_torch_compile.value
+    installed = "triton" in s.python.packages.get({})
+    if uses is False or not (uses or installed):
+        yield NotApplicable("nothing here uses Triton")
+        return
+    gpus = common.devices(s, m)
+    if not gpus:
+        yield Undecided(("gpus",), "whether Triton supports the GPU")
+    for device, _count in common.alike(gpus):
+        if not device.capability:
+            yield Undecided((device.places[-1],), "which architecture this GPU is", device.label)
+        elif numbers(device.capability) >= TRITON_FLOOR:
+            yield Passed("Triton supports this GPU", device.label)
+        else:
+            yield Finding(
+                summary=f"{device.label} (compute capability {device.capability}) is older than "
+                "Triton supports (7.0)",
+                observed=f"{device.label}, compute capability {device.capability}",
+                needed="compute capability 7.0 or newer for torch.compile and Triton kernels",
+                why="Compiling stops: 'too old to be supported by the triton GPU compiler'; eager "
+                "mode runs.",
+                fix=("export TORCHDYNAMO_DISABLE=1",),
+                evidence=evidence(s, *device.places, "job.uses_torch_compile"),
+                subject=device.label,
+                severity=WARN if uses else INFO,
+            )

@@ -6,7 +6,16 @@ from typing import Iterator
 
 from ..matrix import Matrix
 from ..snapshot import Snapshot
-from .registry import Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+from .linked import Linked, asked_by, libraries, where
+from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+
+#: Judged by rules of their own, not as just any library.
+DRIVER = ("libcuda.so", "libnvidia-ml.so")
+C_LIBRARY = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.so.1", "ld-linux")
+CXX_LIBRARY = ("libstdc++.so",)
+CUDNN = ("libcudnn",)
+NCCL = ("libnccl.so",)
+UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 
 
 def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -37,3 +46,236 @@ def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed(f"libcuda is not a stub ({kind.value})")
     else:
         yield Undecided(("driver.libcuda",), "which libcuda would be loaded")
+
+
+def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """A needed shared library cannot be found.
+
+    Decided by the loader's own search for every library that something loaded asks for. A
+    library that is only looked for and not needed (a NCCL network plugin) is no finding; the
+    driver's libraries are judged by the `driver/*` rules.
+
+    Fix: install the package that brings the library, or put its directory on the search path.
+    """
+    known = [one for one in libraries(s) if not one.name.startswith(DRIVER)]
+    if not s.libraries.known:
+        yield _unseen(s, "whether every library is found")
+        return
+    lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
+    for one in lost:
+        yield Finding(
+            summary=f"{one.name} cannot be found, and {asked_by(one)} needs it",
+            observed=f"no {one.name} on the loader's search path",
+            needed=one.name,
+            why="The loader stops: 'cannot open shared object file: No such file or directory'.",
+            fix=(
+                f"install the package that brings {one.name} (or reinstall what needs it)",
+                f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(one.name)}:$LD_LIBRARY_PATH",
+            ),
+            evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH"),
+            subject=asked_by(one),
+        )
+    if not lost:
+        yield _fine(known, "every library that is needed is found")
+
+
+def _variable(name: str) -> str:
+    return name.split(".so")[0].upper().replace("-", "_").replace("+", "X")
+
+
+def undefined_symbol(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """A needed symbol or symbol version has no provider among the libraries that would be loaded.
+
+    Decided by comparing what every library that would be loaded asks for with what the others
+    export, as the loader does when it binds at once. The usual cause is an older or foreign
+    copy of a library in front of the right one.
+
+    Fix: let the right copy be found first, or install the version that is asked for.
+    """
+    if not s.libraries.known:
+        yield _unseen(s, "whether every symbol has a provider")
+        return
+    known = list(libraries(s))
+    lacking = [one for one in known if one.library.missing_symbols.value]
+    for one in lacking:
+        symbols = one.library.missing_symbols.get(())
+        shown = ", ".join(symbols[:3]) + (f" and {len(symbols) - 3} more" if symbols[3:] else "")
+        yield Finding(
+            summary=f"{one.label} lacks {shown}, which {asked_by(one)} needs",
+            observed=f"{where(one)} does not export {shown}",
+            needed=f"a {one.name} that exports it",
+            why="The loader stops with 'undefined symbol' (or 'version … not found').",
+            fix=UNSET if one.from_environment else (
+                f"install the {one.name} that {asked_by(one)} was built against",
+            ),
+            evidence=evidence(s, *one.proof),
+            subject=asked_by(one),
+        )  # fmt: skip
+    if not lacking:
+        yield _fine(known, "every symbol that was looked for has a provider")
+
+
+def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """LD_LIBRARY_PATH, LD_PRELOAD or ld.so.conf puts another copy in place of the framework's own.
+
+    A copy that satisfies every need is a warning at most; one that is older than what was built
+    against, or lacks symbols, fails. torch's wheels carry RPATH since 1.13 and preload their
+    libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader would do.
+
+    Fix: take the directory off the search path.
+    """
+    if not s.libraries.known:
+        yield _unseen(s, "which copy of each library would be loaded")
+        return
+    own = (*DRIVER, *C_LIBRARY)
+    judged = [
+        one
+        for one in libraries(s)
+        if one.from_environment
+        and not one.name.startswith(own)
+        and (one.library.needed_by.known or one.library.needed_version.known)
+    ]
+    for one in judged:
+        broken = one.outdated or bool(one.library.missing_symbols.value)
+        needs = f" (it needs {one.library.needed_version.value})" if one.outdated else ""
+        yield Finding(
+            summary=f"{where(one)} is loaded in place of the copy that {asked_by(one)} was built "
+            f"with{needs}",
+            observed=f"{one.label} at {where(one)}",
+            needed=f"the {one.name} that belongs to {asked_by(one)}",
+            why="A copy in front hides the right one: "
+            + ("it is older or incomplete, and what needs it does not load." if broken else
+               "it serves now, and changes without the framework."),
+            fix=UNSET,
+            evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
+            subject=asked_by(one),
+            severity=FAIL if broken else WARN,
+        )  # fmt: skip
+    if not judged:
+        yield _fine(list(libraries(s)), "no library is put in place of the framework's own")
+
+
+def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """The cuDNN that would be loaded is older than the build needs, or its parts differ.
+
+    cuDNN is compatible with builds against an older minor version of the same major, not with
+    newer ones; frameworks compare at start and refuse. Since cuDNN 8 it consists of several
+    libraries that must all be of one version.
+
+    Fix: the cuDNN that the framework asks for (its own wheel brings it), and nothing in front.
+    """
+    found = [one for one in libraries(s, *CUDNN) if not one.library.missing.value]
+    if not found:
+        yield NotApplicable("no cuDNN was seen")
+        return
+    old = [one for one in found if one.outdated]
+    for one in old:
+        yield Finding(
+            summary=f"{one.label} would be loaded, and {asked_by(one)} was built with "
+            f"{one.library.needed_version.value}",
+            observed=f"{one.label} at {where(one)}",
+            needed=f"cuDNN {one.library.needed_version.value} or newer of the same major",
+            why="The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
+            "library … but source was compiled with'.",
+            fix=UNSET if one.from_environment else (
+                f"install cuDNN {one.library.needed_version.value}",
+            ),
+            evidence=evidence(s, *one.proof),
+            subject=asked_by(one),
+        )  # fmt: skip
+    versions = {one.library.version.value for one in found if one.library.version.known}
+    if len(versions) > 1:
+        shown = ", ".join(f"{one.label}" for one in found)
+        yield Finding(
+            summary=f"parts of cuDNN are of different versions: {shown}",
+            observed=shown,
+            needed="all parts of one version",
+            why="The parts call each other by private interfaces: CUDNN_STATUS_SUBLIBRARY_VERSION_"
+            "MISMATCH.",
+            fix=("reinstall cuDNN so that all its libraries come from one package",),
+            evidence=evidence(s, *[p for one in found for p in one.places("name", "version")]),
+        )
+    elif not old:
+        yield Passed("cuDNN is not older than what was built with it")
+
+
+def libcuda_unversioned_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """libcuda.so.1 is there and libcuda.so is not.
+
+    The container runtime mounts the driver's libcuda.so.1; the bare name is a development link.
+    What links or opens the bare name (Triton, numba, builds of extensions) fails; all else runs.
+
+    Fix: a link beside it, in the image or at start.
+    """
+    bare = next((one for one in libraries(s, "libcuda.so") if one.name == "libcuda.so"), None)
+    if bare is None or bare.library.missing.value is not True:
+        yield NotApplicable("libcuda.so was not looked for, or is there")
+        return
+    versioned = next((one for one in libraries(s, "libcuda.so.1")), None)
+    path = versioned.library.path.value if versioned else None
+    link = f"ln -s {path} {path[:-2]}" if path else "ln -s libcuda.so.1 libcuda.so"
+    yield Finding(
+        summary=f"libcuda.so is not there, and {asked_by(bare)} looks for it by that name",
+        observed=f"libcuda.so.1 at {path or 'its place'}, no libcuda.so",
+        needed="a libcuda.so beside libcuda.so.1",
+        why="Linking with -lcuda stops: 'cannot find -lcuda'; torch.compile and Triton kernels "
+        "are what meets it first.",
+        fix=(link,),
+        evidence=evidence(s, *bare.proof, "job.uses_torch_compile"),
+        subject=asked_by(bare),
+    )
+
+
+def glibc_too_old(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """A binary needs a newer glibc than the image has.
+
+    Decided by the GLIBC_x.y versions that the binaries ask for. torch's wheels need 2.28 since
+    2.7 (some variants since 2.6), older ones 2.17.
+
+    Fix: an image with a newer distribution, or an older release of what asks for it.
+    """
+    yield from _too_old(s, "glibc", list(libraries(s, *C_LIBRARY)))
+
+
+def libstdcxx_too_old(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
+    """A binary needs a newer libstdc++ than would be loaded.
+
+    Decided by the GLIBCXX_x.y.z versions that the binaries ask for, and the copy that the loader
+    would pick: conda and the system often have one each, and the first one loaded serves all.
+
+    Fix: let the newer copy be found first (conda: its lib directory), or install it.
+    """
+    yield from _too_old(s, "libstdc++", list(libraries(s, *CXX_LIBRARY)))
+
+
+def _too_old(s: Snapshot, name: str, found: list[Linked]) -> Iterator[Outcome]:
+    if not found:
+        yield NotApplicable(f"no need of {name} was seen")
+        return
+    old = [one for one in found if one.outdated]
+    for one in old:
+        need = one.library.needed_version.value
+        yield Finding(
+            summary=f"{asked_by(one)} needs {name} {need}, and {one.label} would be loaded",
+            observed=f"{one.label} at {where(one)}",
+            needed=f"{name} {need} or newer",
+            why=f"The loader stops: 'version … not found (required by {asked_by(one)})'.",
+            fix=(
+                f"an image whose distribution has {name} {need} or newer",
+                f"or an older release of what {asked_by(one)} belongs to",
+            ),
+            evidence=evidence(s, *one.proof, "os.name", "os.glibc"),
+            subject=asked_by(one),
+        )
+    if not old:
+        yield Passed(f"{name} is new enough")
+
+
+def _unseen(s: Snapshot, note: str) -> Outcome:
+    if s.libraries.unknown:
+        return Undecided(("libraries",), note)
+    return NotApplicable("no library is looked at here")
+
+
+def _fine(known: list[Linked], note: str) -> Outcome:
+    return Passed(note) if known else NotApplicable("no library is loaded")

@@ -76,9 +76,9 @@ Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
 class Rule(NamedTuple):
     """One row of the table.
 
-    `rung` is the link of the chain driver → libcuda → cuda → framework → gpu (or "container")
-    that the rule speaks about. `sources`: keys of compat/sources.toml that it rests on.
-    `retry`: another node or a later try may cure it (exit code 75).
+    `rung` is the link of the chain driver → libcuda → cuda → framework → link → nccl → gpu (or
+    "container", "matrix") that the rule speaks about. `sources`: keys of compat/sources.toml
+    that it rests on. `retry`: another node or a later try may cure it (exit code 75).
     """
 
     name: str
@@ -180,6 +180,86 @@ RULES: Tuple[Rule, ...] = (
         "/dev/nvidia-uvm is not there.",
         sources=("nvidia-container-toolkit",),
         retry=True,
+    ),
+    Rule(
+        "link/missing-library", FAIL, "link",
+        "A needed shared library cannot be found.",
+        sources=("ld-so-manual",),
+    ),
+    Rule(
+        "link/undefined-symbol", FAIL, "link",
+        "A needed symbol or symbol version has no provider among the libraries.",
+        sources=("ld-so-manual",),
+    ),
+    Rule(
+        "link/library-shadowed", WARN, "link",
+        "The search path puts another copy in place of the one the framework ships.",
+        sources=("ld-so-manual", "torch-wheels"),
+    ),
+    Rule(
+        "link/cudnn-mismatch", FAIL, "link",
+        "The cuDNN that would be loaded is older than the build needs, or its parts differ.",
+        sources=("cudnn-guide",),
+    ),
+    Rule(
+        "link/libcuda-unversioned-missing", WARN, "link",
+        "libcuda.so.1 is there and libcuda.so is not: what links the bare name fails.",
+        sources=("nvidia-container-toolkit",),
+    ),
+    Rule(
+        "link/glibc-too-old", FAIL, "link",
+        "A binary needs a newer glibc than the image has.",
+        sources=("ld-so-manual", "torch-wheels"),
+    ),
+    Rule(
+        "link/libstdcxx-too-old", FAIL, "link",
+        "A binary needs a newer libstdc++ than would be loaded.",
+        sources=("ld-so-manual",),
+    ),
+    Rule(
+        "nccl/duplicate", FAIL, "nccl",
+        "Several NCCL packages overwrite or hide each other.",
+        sources=("torch-wheels",),
+    ),
+    Rule(
+        "nccl/older-shadows-framework", FAIL, "nccl",
+        "An older libnccl would be loaded than the framework was built against.",
+        sources=("nccl-guide",),
+    ),
+    Rule(
+        "nccl/version-mismatch", WARN, "nccl",
+        "NCCL loaded, pinned and compiled against differ in a way that matters.",
+        sources=("torch-wheels", "nccl-guide"),
+    ),
+    Rule(
+        "framework/extension-abi-mismatch", FAIL, "framework",
+        "A compiled extension was built against another torch, CUDA or C++ ABI.",
+        sources=("torch-release-md", "torch-wheels"),
+    ),
+    Rule(
+        "framework/companion-mismatch", FAIL, "framework",
+        "torchvision, torchaudio or triton do not belong to this torch.",
+        sources=("torch-wheels",),
+    ),
+    Rule(
+        "framework/plugin-mismatch", FAIL, "framework",
+        "A framework and its CUDA plugin do not belong together.",
+        sources=("jax-wheels", "jax-sources"),
+    ),
+    Rule(
+        "framework/python-abi-mismatch", FAIL, "framework",
+        "Compiled modules are for another Python.",
+        sources=("python-abi-tags",),
+    ),
+    Rule(
+        "framework/numpy-abi-mismatch", FAIL, "framework",
+        "Built against another NumPy major.",
+        sources=("numpy-2-notes",),
+    ),
+    Rule(
+        "gpu/too-old-for-triton", WARN, "gpu",
+        "The GPU is older than the installed Triton supports.",
+        sources=("torch-inductor",),
     ),
     Rule(
         "matrix/outdated", INFO, "matrix",
