@@ -18,6 +18,7 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tu
 
 #: More of these than that is garbage (libtorch_cuda.so has about 40 sections, 12 segments).
 SECTION_LIMIT = 10_000
+SECTION_NAME_LIMIT = 1024
 SEGMENT_LIMIT = 4096
 DYNAMIC_LIMIT = 20_000
 VERSION_LIMIT = 20_000
@@ -573,31 +574,33 @@ def note(host_path: str, section: str, owner: bytes) -> Optional[bytes]:
     return None
 
 
-def sections(data: mmap.mmap) -> Iterator[Section]:
-    """The sections of a mapped ELF file; raises BadElf where headers point outside it."""
-    head = _header(data)
-    start, size, count, names = head[11], head[16], head[17], head[18]
-    if not start or not count:
+def sections(data: mmap.mmap, base: int = 0) -> Iterator[Section]:
+    """The sections of an ELF file that starts at `base`; raises BadElf where headers lie outside.
+
+    Offsets are those in `data`.
+    """
+    head = _header(data, base)
+    start, size, count, names = base + head[11], head[16], head[17], head[18]
+    if start == base or not count:
         return
     if size != _SECTION.size or count > SECTION_LIMIT or names >= count:
         raise BadElf("section headers make no sense")
     if start + size * count > len(data):
         raise BadElf("section headers lie outside the file")
     rows = [_SECTION.unpack_from(data, start + size * number) for number in range(count)]
-    texts_start, texts_size = rows[names][4], rows[names][5]
+    texts = base + rows[names][4]
     for row in rows:
-        inside = row[0] < texts_size and texts_start + row[0] < len(data)
-        at = texts_start + row[0]
-        end = data.find(b"\0", at, min(texts_start + texts_size, at + 1024)) if inside else -1
+        at, last = texts + row[0], min(texts + rows[names][5], texts + row[0] + SECTION_NAME_LIMIT)
+        end = data.find(b"\0", at, last) if at < last <= len(data) else -1
         name = data[at:end] if end >= 0 else b""
-        if row[4] + row[5] <= len(data) or row[1] == 8:  # SHT_NOBITS takes no room in the file
-            yield Section(name, row[1], row[4], row[5])
+        if base + row[4] + row[5] <= len(data) or row[1] == 8:  # SHT_NOBITS takes no room
+            yield Section(name, row[1], base + row[4], row[5])
 
 
-def _header(data: mmap.mmap) -> Tuple[int, ...]:
-    if len(data) < _HEADER.size:
+def _header(data: mmap.mmap, base: int = 0) -> Tuple[int, ...]:
+    if len(data) - base < _HEADER.size:
         raise BadElf("file too short")
-    head = _HEADER.unpack_from(data)
+    head = _HEADER.unpack_from(data, base)
     magic, bits, order = head[0], head[1], head[2]
     if magic != b"\x7fELF":
         raise BadElf("invalid ELF header")

@@ -81,8 +81,14 @@ def _old(data: bytes) -> Cache:
     found: Cache = {}
     texts = _Texts(data[end:])
     for flags, key, value in _OLD_ENTRY.iter_unpack(data[_OLD_HEAD:end]):
-        found.setdefault(texts.at(key), []).append(Entry(texts.at(value), flags))
+        _add(found, texts.at(key), Entry(texts.at(value), flags))
     return found
+
+
+def _add(found: Cache, name: str, entry: Entry) -> None:
+    # As glibc, which passes over an entry that points outside (ldconfig 2.36 writes such).
+    if name and entry.path:
+        found.setdefault(name, []).append(entry)
 
 
 def _new(data: bytes) -> Cache:
@@ -97,7 +103,7 @@ def _new(data: bytes) -> Cache:
         entry = Entry(texts.at(value), flags)
         if hwcap:
             entry = _with_hwcap(entry, hwcap, subdirectories)
-        found.setdefault(texts.at(key), []).append(entry)
+        _add(found, texts.at(key), entry)
     return found
 
 
@@ -126,7 +132,7 @@ def _hwcaps(data: bytes, at: int, texts: _Texts) -> List[str]:
 
 
 class _Texts:
-    """The strings of a cache; all together not longer than they can honestly be."""
+    """The strings of a cache, empty outside it; together not longer than they honestly can be."""
 
     def __init__(self, data: bytes) -> None:
         self._data = data
@@ -134,8 +140,10 @@ class _Texts:
 
     def at(self, offset: int) -> str:
         end = self._data.find(b"\0", offset, offset + PATH_LIMIT)
+        if end < 0:
+            return ""
         self._room -= end - offset
-        if end < 0 or self._room < 0:
+        if self._room < 0:
             raise _Damaged
         return self._data[offset:end].decode("utf-8", "surrogateescape")
 

@@ -285,7 +285,9 @@ class Process:
     """A process of one executable under `root`, with the environment `env`, as ld.so fills it.
 
     `start` maps the executable and what it needs; `open` is dlopen. `check` is asked about every
-    group of new objects, as ld.so checks versions and, bound at once, symbols.
+    group of new objects, as ld.so checks versions and, bound at once, symbols. With `conf` the
+    directories of ld.so.conf stand in for a missing cache, as if ldconfig was run; by default
+    they do in an image, whose cache is often made when the container starts.
     """
 
     def __init__(
@@ -298,6 +300,7 @@ class Process:
         cpu: Optional[Cpu] = None,
         check: Optional[Check] = None,
         arch: str = "",
+        conf: Optional[bool] = None,
     ) -> None:
         self.root = root
         self.env = env
@@ -306,6 +309,7 @@ class Process:
         self.arch = arch or architecture(root, executable)
         self.files = Files(root, self.arch, cwd)
         self._cpu = cpu
+        self._conf = not root.live if conf is None else conf
         self._machine: Optional[Machine] = None
         self._cache: Optional[ldcache.Cache] = None
         self._cache_read = False
@@ -533,7 +537,7 @@ class Process:
             file = self._look(cached)
             if file:
                 yield Hit(CACHE, cached, file)
-        if self._cache is None and not self.root.live and not nodeflib:
+        if self._cache is None and self._conf and not nodeflib:
             conf = [one + "/" for one in ldcache.conf_directories(self.root)]
             yield from self._in_directories(CONF, conf, name)
         if not nodeflib:
@@ -557,7 +561,9 @@ class Process:
                 try:
                     file = self.files.look(path)
                 except OSError:
-                    return  # what is there cannot be opened: the rest of this path is given up
+                    if path == directory + name:
+                        return  # there, but cannot be opened: the other directories are given up
+                    continue
                 if file:
                     yield Hit(rule, path, file)
 
