@@ -180,8 +180,8 @@ class Opened(NamedTuple):
         return str(self.problems[0]) if self.problems else ""
 
 
-#: Checks versions and symbols of new objects, given the scopes in which they are looked up.
-Check = Callable[[Sequence[Object], Sequence[Sequence[Object]], Sequence[Object]], List[Problem]]
+#: Checks versions and symbols of new objects of a process, given the scopes they are looked up in.
+Check = Callable[["Process", Sequence[Object], Sequence[Sequence[Object]]], List[Problem]]
 
 
 class Files:
@@ -404,7 +404,7 @@ class Process:
             if one.problem
         ]
         if self.check and not problems and new:
-            problems = self.check(new, scopes, self.objects)
+            problems = self.check(self, new, scopes)
         return Opened(name, start, tuple(links), tuple(new), tuple(scope), tuple(problems))
 
     def _map_interpreter(self) -> None:

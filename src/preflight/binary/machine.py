@@ -63,6 +63,11 @@ class Machine(NamedTuple):
     hwcaps: Tuple[str, ...] = ()
     legacy: Tuple[str, ...] = ()
     level: int = 1
+    #: Before glibc 2.30, a versioned reference is sought no further than the file it names.
+    ends_at_named_file: bool = False
+    #: The process ends when a versioned reference meets its symbol in the named file, without
+    #: versions (an assertion in check_match, in every glibc so far that is built with them).
+    asserts_versions: bool = False
 
     @property
     def subdirectories(self) -> Tuple[str, ...]:
@@ -106,7 +111,17 @@ def read_machine(root: Root, interpreter: str, arch: str, cpu: Cpu) -> Machine:
         legacy = _legacy([*_older_hwcaps(data, arch, cpu), platform])
     lib = directories[0].lstrip("/") if directories[0].startswith("/lib") else "lib64"
     level = cpu.level if arch == "x86_64" else 1
-    return Machine(arch, directories, lib, platform, tuple(hwcaps), tuple(legacy), level)
+    return Machine(
+        arch,
+        directories,
+        lib,
+        platform,
+        tuple(hwcaps),
+        tuple(legacy),
+        level,
+        ends_at_named_file=b"with link time reference" in data,
+        asserts_versions=b"_dl_name_match_p (version->filename" in data,
+    )
 
 
 def _directories(data: bytes) -> Tuple[str, ...]:

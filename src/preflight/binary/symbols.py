@@ -7,8 +7,8 @@ Rules of glibc: versions first (dl-version.c, match_symbol), then each reference
 - a reference with a version takes that version, or a definition without any version;
 - a reference without one takes an unversioned or base definition, the file's first version, or
   the only default version there is;
-- when the file that the reference names by its version has no such symbol at all, the search ends
-  there, whatever other files have;
+- when the file that the reference names by its version has no such symbol at all, glibc before
+  2.30 searches no further; when it has the symbol but no versions at all, ld.so ends the process;
 - only symbols that a relocation refers to are looked up at all, and weak ones may stay unfound.
 """
 
@@ -18,10 +18,16 @@ from itertools import groupby
 from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import elf
-from .loader import Object, Problem
+from .loader import Object, Problem, Process
+from .machine import Machine
 
 #: So many of one object's symbols are reported; the next would only repeat it.
 REPORT_LIMIT = 1000
+#: What ld.so says when it meets a library without versions where one with versions was linked.
+ASSERTION = (
+    "Inconsistency detected by ld.so: dl-lookup.c: check_match: Assertion `version->filename == "
+    "NULL || ! _dl_name_match_p (version->filename, map)' failed!"
+)
 
 _HIDDEN = 0x8000
 
@@ -31,13 +37,15 @@ class Exports(NamedTuple):
 
     `names` are all its names, whatever their version; `plain` those that a reference without a
     version can bind to, `versioned` are `name@version` of a file with versions (else None).
-    `loose` are the names without a version in it, which satisfy any.
+    `loose` are the names without a version in it, which satisfy any. `bare`: a file that was
+    linked without versions on either side.
     """
 
     names: FrozenSet[bytes]
     plain: FrozenSet[bytes]
     versioned: Optional[FrozenSet[bytes]]
     loose: FrozenSet[bytes]
+    bare: bool
 
 
 #: (version, name of the file that should have it, or empty)
@@ -53,11 +61,15 @@ class Wants(NamedTuple):
 
 
 class Failure(NamedTuple):
-    """A reference without a provider; `file` when the search ended at that file."""
+    """A reference without a provider; `file` when the search ended at that file.
+
+    `ends`: because it met the symbol there without a version.
+    """
 
     name: bytes
     version: bytes
-    file: str
+    file: str = ""
+    ends: bool = False
 
 
 class Checker:
@@ -68,15 +80,15 @@ class Checker:
         self._defined: Dict[Tuple[int, int], Optional[FrozenSet[bytes]]] = {}
 
     def check(
-        self, new: Sequence[Object], scopes: Sequence[Sequence[Object]], loaded: Sequence[Object]
+        self, process: Process, new: Sequence[Object], scopes: Sequence[Sequence[Object]]
     ) -> List[Problem]:
-        """What ld.so would refuse `new` for; `loaded` is everything in the process, in order."""
-        problems = [one for each in new for one in self._missing_versions(each, loaded)]
+        """What ld.so would refuse the `new` objects of a process for."""
+        problems = [one for each in new for one in self._missing_versions(each, process.objects)]
         if problems:
             return problems
         order = _once(one for scope in scopes for one in scope)
         for each in reversed(new):  # as ld.so relocates
-            problems += self._unresolved(each, order)
+            problems += self._unresolved(each, order, process.machine)
         return problems
 
     def exports(self, one: Object) -> Exports:
@@ -111,32 +123,37 @@ class Checker:
                     text = f"version `{version}' not found (required by {one.path})"
                     yield Problem("version", provider.path, text, version, one.path)
 
-    def _unresolved(self, one: Object, order: Sequence[Object]) -> List[Problem]:
+    def _unresolved(
+        self, one: Object, order: Sequence[Object], machine: Machine
+    ) -> List[Problem]:
         try:
             with elf.ElfFile(one.file.host_path) as file:
                 wants = _wants(file)
-                left = self._without_provider(wants, order)
+                left = self._without_provider(wants, order, machine)
                 return _problems(one, file, wants, left)[:REPORT_LIMIT] if left else []
         except (OSError, elf.BadElf) as error:
             return [Problem("symbol", one.path, str(error), "", one.path)]
 
-    def _without_provider(self, wants: Wants, order: Sequence[Object]) -> List[Failure]:
+    def _without_provider(
+        self, wants: Wants, order: Sequence[Object], machine: Machine
+    ) -> List[Failure]:
         plain = wants.plain
-        search = _Search(wants.versioned)
+        search = _Search(wants.versioned, machine)
         for provider in order:
             if not plain and not search.wanted:
                 break
             exports = self.exports(provider)
             plain = plain - exports.plain
             search.at(provider, exports)
-        return [Failure(name, b"", "") for name in plain] + search.failures()
+        return [Failure(name, b"") for name in plain] + search.failures()
 
 
 class _Search:
     """The references with a version on their way through a scope."""
 
-    def __init__(self, wanted: Dict[bytes, List[Version]]) -> None:
+    def __init__(self, wanted: Dict[bytes, List[Version]], machine: Machine) -> None:
         self.wanted = dict(wanted)
+        self._machine = machine
         self._failed: List[Failure] = []
         self._by_file: Dict[str, List[bytes]] = {}
         for name, versions in wanted.items():
@@ -144,19 +161,23 @@ class _Search:
                 self._by_file.setdefault(file, []).append(name)
 
     def at(self, provider: Object, exports: Exports) -> None:
-        """Take what `provider` has; fail what names this file and is not in it at all."""
+        """Take what `provider` has; fail what ends the search at this file."""
+        for file in [one for one in self._by_file if one and provider.called(one)]:
+            self._at_named(file, self._by_file.pop(file), exports)
         for name in exports.names.intersection(self.wanted):
             rest = [one for one in self.wanted[name] if not _satisfies(exports, name, one[0])]
             self._keep(name, rest)
-        for file in [one for one in self._by_file if one and provider.called(one)]:
-            for name in self._by_file.pop(file):
-                if name in self.wanted and name not in exports.names:
-                    self._fail(name, file)
 
-    def _fail(self, name: bytes, file: str) -> None:
-        versions = self.wanted[name]
-        self._failed += [Failure(name, *one) for one in versions if one[1] == file]
-        self._keep(name, [one for one in versions if one[1] != file])
+    def _at_named(self, file: str, names: Sequence[bytes], exports: Exports) -> None:
+        for name in names:
+            here = name in exports.names
+            if name in self.wanted and (
+                (here and exports.bare and self._machine.asserts_versions)
+                or (not here and self._machine.ends_at_named_file)
+            ):
+                versions = self.wanted[name]
+                self._failed += [Failure(name, *one, here) for one in versions if one[1] == file]
+                self._keep(name, [one for one in versions if one[1] != file])
 
     def _keep(self, name: bytes, versions: List[Version]) -> None:
         if versions:
@@ -166,7 +187,7 @@ class _Search:
 
     def failures(self) -> List[Failure]:
         """What failed, and what found no provider to the end of the scope."""
-        rest = [Failure(name, one[0], "") for name, all in self.wanted.items() for one in all]
+        rest = [Failure(name, one[0]) for name, all in self.wanted.items() for one in all]
         return self._failed + rest
 
 
@@ -182,10 +203,10 @@ def _exports(one: Object) -> Exports:
             found = file.exported()
             versions = file.version_names() if file.has_definitions else {}
     except (OSError, elf.BadElf):
-        return Exports(frozenset(), frozenset(), None, frozenset())
+        return Exports(frozenset(), frozenset(), None, frozenset(), False)
     names = frozenset(found.names)
     if found.versions is None or not versions:
-        return Exports(names, names, None, names)
+        return Exports(names, names, None, names, found.versions is None)
     loose, versioned, defaults = set(), [], {}  # type: Set[bytes], List[bytes], Dict[bytes, int]
     plain = set()
     for name, word in zip(found.names, found.versions):
@@ -200,7 +221,7 @@ def _exports(one: Object) -> Exports:
         elif word < _HIDDEN:
             defaults[name] = defaults.get(name, 0) + 1
     plain.update(name for name, count in defaults.items() if count == 1)
-    return Exports(names, frozenset(plain), frozenset(versioned), frozenset(loose))
+    return Exports(names, frozenset(plain), frozenset(versioned), frozenset(loose), False)
 
 
 def _wants(file: elf.ElfFile) -> Wants:
@@ -228,24 +249,28 @@ def _wants(file: elf.ElfFile) -> Wants:
 def _problems(
     one: Object, file: elf.ElfFile, wants: Wants, left: List[Failure]
 ) -> List[Problem]:
-    suspects = {number for name, _, _ in left for number in wants.numbers.get(name, ())}
+    suspects = {number for each in left for number in wants.numbers.get(each.name, ())}
     used = file.referenced(suspects)
     problems = []
-    for name, version, where in sorted(left):
-        if not used.intersection(wants.numbers.get(name, ())):
-            continue
-        problems.append(Problem("symbol", one.path, _words(name, version, where), _text(name)))
+    for failure in sorted(left):
+        if used.intersection(wants.numbers.get(failure.name, ())):
+            path = "" if failure.ends else one.path
+            problems.append(
+                Problem("symbol", path, _words(failure), _text(failure.name), one.path)
+            )
     return problems
 
 
-def _words(name: bytes, version: bytes, where: str) -> str:
-    if where:
+def _words(failure: Failure) -> str:
+    name, version = _text(failure.name), _text(failure.version)
+    if failure.ends:
+        return ASSERTION
+    if failure.file:
         return (
-            f"symbol {_text(name)}, version {_text(version)} not defined in file {where} "
+            f"symbol {name}, version {version} not defined in file {failure.file} "
             "with link time reference"
         )
-    ending = f", version {_text(version)}" if version else ""
-    return f"undefined symbol: {_text(name)}{ending}"
+    return f"undefined symbol: {name}, version {version}" if version else f"undefined symbol: {name}"
 
 
 def _defined(one: Object) -> Optional[FrozenSet[bytes]]:
