@@ -67,6 +67,8 @@ _VISIBLE = bytes(
 _ABSOLUTE = 0xFFF1
 _TLS = 6
 _HIDDEN = 0x8000
+#: Elf64_Rela; its symbol is the fourth of six words.
+_RELOCATION = 24
 
 _CHUNK = 512
 
@@ -317,7 +319,8 @@ class ElfFile:
         self._check(at, size, "the hash table")
         last = max(memoryview(self.data[at : at + size]).cast("I")) if buckets else 0
         if last < first:
-            return first
+            # Nothing is exported; then only relocations tell how many are taken from others.
+            return max([first - 1, *self._relocated()]) + 1
         while not self._word(chains + (last - first) * 4) & 1:
             last += 1
             if last > SYMBOL_LIMIT:
@@ -370,16 +373,25 @@ class ElfFile:
     def referenced(self, numbers: Set[int]) -> Set[int]:
         """Those of the symbol `numbers` that a relocation refers to; the loader asks no other."""
         found: Set[int] = set()
+        for symbols in self._relocation_symbols():
+            found |= numbers.intersection(symbols)
+        return found
+
+    def _relocated(self) -> Iterator[int]:
+        """The largest symbol number in each stretch of the relocations."""
+        return (max(symbols) for symbols in self._relocation_symbols())
+
+    def _relocation_symbols(self) -> Iterator[List[int]]:
         for start_tag, size_tag in ((_JMPREL, _PLTRELSZ), (_RELA, _RELASZ)):
-            size = self._tags.get(size_tag, 0) // 24 * 24
+            size = self._tags.get(size_tag, 0) // _RELOCATION * _RELOCATION
             if start_tag not in self._tags or not size:
                 continue
             start = self._offset(self._tags[start_tag])
             self._check(start, size, "relocations")
-            for at in range(start, start + size, 24 << 12):
-                rows = memoryview(self.data[at : min(at + (24 << 12), start + size)]).cast("I")
-                found |= numbers.intersection(rows[3::6].tolist())
-        return found
+            step = _RELOCATION << 12
+            for at in range(start, start + size, step):
+                rows = memoryview(self.data[at : min(at + step, start + size)]).cast("I")
+                yield rows[3::6].tolist()
 
     def _columns(self) -> Tuple[List[int], List[int], List[int]]:
         """st_name, the word of st_info, st_other and st_shndx, and st_value, of every symbol."""

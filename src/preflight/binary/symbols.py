@@ -48,12 +48,19 @@ class Exports(NamedTuple):
     bare: bool
 
 
-#: (version, name of the file that should have it, or empty)
-Version = Tuple[bytes, str]
+class Version(NamedTuple):
+    """The version of a reference, the file that should have it (or empty), and its binding."""
+
+    version: bytes
+    file: str
+    weak: bool = False
 
 
 class Wants(NamedTuple):
-    """What an object takes: `plain` references, `versioned` ones, and each name's numbers."""
+    """What an object takes: `plain` references, `versioned` ones, and each name's numbers.
+
+    Weak ones only with a version: they may stay unfound, but can meet what ends a search.
+    """
 
     plain: Set[bytes]
     versioned: Dict[bytes, List[Version]]
@@ -157,15 +164,15 @@ class _Search:
         self._failed: List[Failure] = []
         self._by_file: Dict[str, List[bytes]] = {}
         for name, versions in wanted.items():
-            for _, file in versions:
-                self._by_file.setdefault(file, []).append(name)
+            for one in versions:
+                self._by_file.setdefault(one.file, []).append(name)
 
     def at(self, provider: Object, exports: Exports) -> None:
         """Take what `provider` has; fail what ends the search at this file."""
         for file in [one for one in self._by_file if one and provider.called(one)]:
             self._at_named(file, self._by_file.pop(file), exports)
         for name in exports.names.intersection(self.wanted):
-            rest = [one for one in self.wanted[name] if not _satisfies(exports, name, one[0])]
+            rest = [one for one in self.wanted[name] if not _satisfies(exports, name, one.version)]
             self._keep(name, rest)
 
     def _at_named(self, file: str, names: Sequence[bytes], exports: Exports) -> None:
@@ -176,8 +183,10 @@ class _Search:
                 or (not here and self._machine.ends_at_named_file)
             ):
                 versions = self.wanted[name]
-                self._failed += [Failure(name, *one, here) for one in versions if one[1] == file]
-                self._keep(name, [one for one in versions if one[1] != file])
+                self._failed += [
+                    Failure(name, one.version, file, here) for one in versions if one.file == file
+                ]
+                self._keep(name, [one for one in versions if one.file != file])
 
     def _keep(self, name: bytes, versions: List[Version]) -> None:
         if versions:
@@ -187,7 +196,12 @@ class _Search:
 
     def failures(self) -> List[Failure]:
         """What failed, and what found no provider to the end of the scope."""
-        rest = [Failure(name, one[0]) for name, all in self.wanted.items() for one in all]
+        rest = [
+            Failure(name, one.version)
+            for name, versions in self.wanted.items()
+            for one in versions
+            if not one.weak
+        ]
         return self._failed + rest
 
 
@@ -226,24 +240,32 @@ def _exports(one: Object) -> Exports:
 
 def _wants(file: elf.ElfFile) -> Wants:
     found = file.undefined()
-    numbers: Dict[bytes, List[int]] = {}
     if found.versions is None:
-        return Wants(set(found.names), {}, dict(zip(found.names, ([one] for one in found.numbers))))
-    needs = {one.index: (one.version, one.file) for one in file.version_needs()}
+        numbers = dict(zip(found.names, ([one] for one in found.numbers)))
+        return Wants(set(found.names), {}, numbers)
+    wants = Wants(set(), {}, {})
+    needs = {one.index: Version(one.version, one.file) for one in file.version_needs()}
     # A reference may also name a version that the file itself defines.
-    for one in file.version_definitions():
-        if not one.base:
-            needs.setdefault(one.index, (one.version, ""))
-    plain: Set[bytes] = set()
-    versioned: Dict[bytes, List[Tuple[bytes, str]]] = {}
-    for name, word, number in zip(found.names, found.versions, found.numbers):
-        numbers.setdefault(name, []).append(number)
+    for definition in file.version_definitions():
+        if not definition.base:
+            needs.setdefault(definition.index, Version(definition.version, ""))
+    _sort(found, needs, wants, wants.plain)
+    weak = {index: one._replace(weak=True) for index, one in needs.items()}
+    _sort(file.undefined(weak=True), weak, wants, set())
+    return wants
+
+
+def _sort(
+    found: elf.Names, needs: Dict[int, Version], wants: Wants, plain: Set[bytes]
+) -> None:
+    """References into `wants`, those without a version into `plain`."""
+    for name, word, number in zip(found.names, found.versions or (), found.numbers):
+        wants.numbers.setdefault(name, []).append(number)
         need = needs.get(word & 0x7FFF)
         if need is None:
             plain.add(name)
         else:
-            versioned.setdefault(name, []).append(need)
-    return Wants(plain, versioned, numbers)
+            wants.versioned.setdefault(name, []).append(need)
 
 
 def _problems(
