@@ -2,6 +2,7 @@
 
 import os
 import shutil
+from pathlib import Path
 
 import pytest
 
@@ -11,7 +12,7 @@ from preflight.roots import Root
 from tests.binary import trees
 
 SEED = int(os.environ.get("PREFLIGHT_SEED", "20261129"))
-CASES = int(os.environ.get("PREFLIGHT_CASES", "300"))
+CASES = int(os.environ.get("PREFLIGHT_CASES", "120"))
 
 needs_tools = pytest.mark.skipif(
     trees.tools_missing() is not None, reason=f"no {trees.tools_missing()} here"
@@ -27,12 +28,15 @@ def pool(tmp_path_factory):
 def predicted(case):
     """What preflight says, in the form of what ld.so prints."""
     root = Root(str(case.top)) if case.chroot else Root()
-    process = loader.Process(root, case.env, case.program, cwd=case.cwd, conf=False)
+    return started(loader.Process(root, case.env, case.program, cwd=case.cwd, conf=False))
+
+
+def started(process):
     opened = process.start()
     fatal = [one for one in opened.problems if one.text != loader.NOT_FOUND]
     if fatal:
         return trees.Traced((), (), str(fatal[0]))
-    skipped = (case.program, trees.LOADER)
+    skipped = (process.executable, trees.LOADER)
     found = [(one.name, one.path) for one in process.objects if one.path not in skipped]
     missing = [one.name for one in opened.links if one.problem]
     return trees.Traced(tuple(sorted(found)), tuple(sorted(missing)), "")
@@ -61,3 +65,30 @@ def test_every_tree_is_resolved_as_ld_so_does(pool, tmp_path):
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may chroot")
 def test_every_image_root_is_resolved_as_ld_so_does_inside(pool, tmp_path):
     check(pool, tmp_path, chroot=True)
+
+
+def head(path):
+    with open(str(path), "rb") as stream:
+        return stream.read(5)
+
+
+def libraries(folder, most):
+    """Some shared objects below a folder, always the same."""
+    found = []
+    for path in sorted(Path(folder).rglob("*.so*")):
+        if path.is_file() and not path.is_symlink() and head(path) == b"\x7fELF\x02":
+            found.append(str(path))
+    return found[:: max(1, len(found) // most)]
+
+
+@needs_tools
+def test_libraries_of_this_system_are_resolved_as_ld_so_does():
+    wrong = []
+    for path in libraries("/usr/lib/x86_64-linux-gnu", 120):
+        truth = trees.trace_library(path)
+        answer = started(loader.Process(Root(), {}, path, cwd="/"))
+        if truth != answer:
+            wrong.append((path, truth, answer))
+    assert not wrong, wrong[0]
+
+

@@ -231,14 +231,22 @@ _ERROR = re.compile(r"error while loading shared libraries: (.*)")
 
 
 def trace(case: Case) -> Traced:
-    """Ask the real ld.so."""
+    """Ask the real ld.so about a case."""
     env = dict(case.env, LD_TRACE_LOADED_OBJECTS="1", LC_ALL="C")
     if case.chroot:
         # Only that ld.so finds no /proc in there: it is told the program by its path.
         words = [LOADER, case.program]
-        done = _run(words, env, lambda: (os.chroot(str(case.top)), os.chdir(case.cwd)))
-    else:
-        done = _run([case.program], env, lambda: os.chdir(case.cwd))
+        return _traced(_run(words, env, lambda: (os.chroot(str(case.top)), os.chdir(case.cwd))))
+    return _traced(_run([case.program], env, lambda: os.chdir(case.cwd)))
+
+
+def trace_library(path: str) -> Traced:
+    """What the real ld.so loads for a library in a program's place."""
+    env = {"LD_TRACE_LOADED_OBJECTS": "1", "LC_ALL": "C"}
+    return _traced(_run([LOADER, path], env, lambda: os.chdir("/")))
+
+
+def _traced(done) -> Traced:
     error = _ERROR.search(done.stderr)
     rows = [_LINE.match(line) for line in done.stdout.splitlines()]
     found, missing = [], []

@@ -11,7 +11,9 @@ import pytest
 from preflight.binary import loader, symbols, torch_preload
 from preflight.roots import Root
 
-from tests.binary.places import INSTALLS, needs_torch
+from tests.binary import trees
+from tests.binary.places import INSTALLS, TORCH, needs_torch
+from tests.binary.test_loader import head, started
 
 COPY_LIMIT = 20 << 20
 
@@ -149,3 +151,15 @@ def test_a_hollow_preload_breaks_it_as_predicted(name, stem, tmp_path):
     if not found:
         pytest.skip(f"torch {name} brings no {stem}")
     check(install, {"LD_PRELOAD": str(hollow(tmp_path, found[0]))})
+
+
+def test_every_library_of_torch_is_resolved_as_ld_so_does():
+    wrong = []
+    for path in sorted(Path(TORCH.site).rglob("*.so*")):
+        if path.is_symlink() or head(path) != b"\x7fELF\x02":
+            continue
+        truth = trees.trace_library(str(path))
+        answer = started(loader.Process(Root(), {}, str(path), cwd="/"))
+        if truth != answer:
+            wrong.append((path, truth, answer))
+    assert not wrong, wrong[0]
