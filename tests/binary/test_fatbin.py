@@ -12,7 +12,6 @@ from pathlib import Path
 import pytest
 
 from preflight.binary import elf, fatbin
-
 from tests.binary.places import TORCH_SITE, needs_torch
 
 SAMPLES = Path(__file__).resolve().parent / "samples"
@@ -42,9 +41,8 @@ def test_what_nvcc_was_asked_for_is_found(name):
 def test_compression_is_seen_but_not_undone():
     def entries(name):
         with elf.map_file(str(SAMPLES / name)) as data:
-            for one in elf.sections(data):
-                if one.name == b".nv_fatbin":
-                    return list(fatbin.fatbins(data, one.offset, one.offset + one.size))[0]
+            one = next(one for one in elf.sections(data) if one.name == b".nv_fatbin")
+            return next(fatbin.fatbins(data, one.offset, one.offset + one.size))
 
     assert all(one.compressed for one in entries("compressed.elf"))
     assert not any(one.compressed for one in entries("uncompressed.elf"))
@@ -93,7 +91,7 @@ def cuobjdump():
 
 
 def listed(tool, option, path, pattern):
-    done = subprocess.run([tool, option, path], stdout=subprocess.PIPE, universal_newlines=True)
+    done = subprocess.run([tool, option, path], stdout=subprocess.PIPE, text=True)
     return counted(re.findall(pattern, done.stdout))
 
 

@@ -8,7 +8,6 @@ import pytest
 
 from preflight.binary import loader
 from preflight.roots import Root
-
 from tests.binary import trees
 
 SEED = int(os.environ.get("PREFLIGHT_SEED", "20261129"))
@@ -90,5 +89,3 @@ def test_libraries_of_this_system_are_resolved_as_ld_so_does():
         if truth != answer:
             wrong.append((path, truth, answer))
     assert not wrong, wrong[0]
-
-

@@ -4,13 +4,11 @@ import os
 import random
 import re
 import subprocess
-from pathlib import Path
 
 import pytest
 
 from preflight.binary import loader, symbols
 from preflight.roots import Root
-
 from tests.binary.trees import LOADER, tools_missing
 
 SEED = int(os.environ.get("PREFLIGHT_SEED", "20261129"))
@@ -146,9 +144,8 @@ def run(program, env):
     return subprocess.run(
         [program],
         env=dict(env, LC_ALL="C"),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=20,
     )
 

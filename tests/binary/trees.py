@@ -17,9 +17,9 @@ NAMES = [f"lib{letter}.so.1" for letter in "abcdef"]
 DIRECTORIES = ["d1", "d2", "d3", "d4/sub", "usr/lib", "lib", "usr/lib/x86_64-linux-gnu"]
 SUBDIRECTORIES = ["glibc-hwcaps/x86-64-v2", "glibc-hwcaps/x86-64-v3", "tls", "x86_64", "tls/x86_64"]
 IN_RPATH = [
-    "$ORIGIN", "${ORIGIN}", "$ORIGIN/../d2", "$ORIGIN/../d3/", "${ORIGIN}/../d4/sub//", "/d1", "/d2/",
-    "/d3", "/d4/sub", "/usr/$LIB", "/nothing", "/d1/$PLATFORM", "$ORIGIN/$LIB", "/$ORIGINAL", "d1", "",
-    "$ORIGIN/../../d1",
+    "$ORIGIN", "${ORIGIN}", "$ORIGIN/../d2", "$ORIGIN/../d3/", "${ORIGIN}/../d4/sub//", "/d1",
+    "/d2/", "/d3", "/d4/sub", "/usr/$LIB", "/nothing", "/d1/$PLATFORM", "$ORIGIN/$LIB",
+    "/$ORIGINAL", "d1", "", "$ORIGIN/../../d1",
 ]  # fmt: skip
 IN_VARIABLE = ["/d1", "/d2/", "/d3", "/d4/sub", "$ORIGIN/../d2", "/nothing", "", "d2", "/usr/$LIB"]
 
@@ -51,9 +51,7 @@ def make_pool(directory: Path, seed: int, variants: int = 14) -> Pool:
     for name in [*NAMES, "libnowhere.so.1"]:
         _link(["-shared", "-soname", name, str(made), "-o", str(stubs / name)])
     libraries = {
-        name: [
-            _library(dice, directory, made, stubs, name, number) for number in range(variants)
-        ]
+        name: [_library(dice, directory, made, stubs, name, number) for number in range(variants)]
         for name in NAMES
     }
     return Pool(libraries, [_executable(dice, directory, made, stubs, n) for n in range(16)])
@@ -91,9 +89,7 @@ def _library(
     return path
 
 
-def _executable(
-    dice: random.Random, directory: Path, made: Path, stubs: Path, number: int
-) -> Path:
+def _executable(dice: random.Random, directory: Path, made: Path, stubs: Path, number: int) -> Path:
     path = directory / f"program.{number}"
     words = ["-z", "nodefaultlib"] if dice.random() < 0.08 else []
     # ld.so prints nothing for a program that needs nothing.
@@ -266,8 +262,7 @@ def _run(words, env, before):
         words,
         env=env,
         preexec_fn=before,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        universal_newlines=True,
+        capture_output=True,
+        text=True,
         timeout=20,
     )

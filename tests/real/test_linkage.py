@@ -10,7 +10,6 @@ import pytest
 
 from preflight.binary import loader, symbols, torch_preload
 from preflight.roots import Root
-
 from tests.binary import trees
 from tests.binary.places import INSTALLS, TORCH, needs_torch
 from tests.binary.test_loader import head, started
@@ -60,9 +59,7 @@ def really(install, env):
 
 def predicted(install, env, truth):
     """The same by looking: the extension modules that the child names, and `import torch`."""
-    process = loader.Process(
-        Root(), env, install.python, cwd="/", check=symbols.Checker().check
-    )
+    process = loader.Process(Root(), env, install.python, cwd="/", check=symbols.Checker().check)
     assert not process.start().error
     package = install.site + "/torch"
     torch_c = torch_preload.extension(Root(), package, "_C")

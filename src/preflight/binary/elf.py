@@ -26,8 +26,8 @@ VERSION_LIMIT = 20_000
 SYMBOL_LIMIT = 2_000_000
 #: A note is a few hundred bytes.
 NOTE_LIMIT = 1 << 20
-#: Paths and versions in the dynamic section.
-TEXT_LIMIT = 1 << 20
+#: Paths in the dynamic section; nix and spack write long ones.
+TEXT_LIMIT = 1 << 18
 #: Every stretch of the string table this long holds the end of a name (the longest in torch has
 #: 2000 bytes); so no name is longer than twice that.
 NAME_STRETCH = 1 << 16
@@ -101,14 +101,14 @@ class Need(NamedTuple):
     file: str
     version: bytes
     weak: bool
-    index: int
+    number: int
 
 
 class Definition(NamedTuple):
     """A symbol version that this file defines; the one of `base` names the file itself."""
 
     version: bytes
-    index: int
+    number: int
     base: bool
 
 
@@ -121,6 +121,7 @@ class Symbol(NamedTuple):
     defined: bool
     weak: bool
     value: int
+    size: int
 
 
 class Names(NamedTuple):
@@ -167,6 +168,8 @@ class ElfFile:
         self._tags: Dict[int, int] = dict(self.dynamic)
         self._strings: Optional[Tuple[int, int]] = None
         self._count: Optional[int] = None
+        self._texts: Dict[int, bytes] = {}
+        self._texts_size = 0
 
     def _read_segments(self, start: int, size: int, count: int) -> Iterator[Segment]:
         if not count:
@@ -478,12 +481,12 @@ class ElfFile:
         word = words[number] if words else 0
         version = self.version_names().get(word & 0x7FFF, b"")
         hidden, defined, weak = bool(word & _HIDDEN), bool(row[3]), row[1] >> 4 == 2
-        return Symbol(name, version, hidden, defined, weak, row[4])
+        return Symbol(name, version, hidden, defined, weak, row[4], row[5])
 
     def version_names(self) -> Dict[int, bytes]:
         """The version that each index in `.gnu.version` stands for; none for the base's."""
-        names = {one.index: one.version for one in self.version_definitions() if not one.base}
-        names.update((one.index, one.version) for one in self.version_needs())
+        names = {one.number: one.version for one in self.version_definitions() if not one.base}
+        names.update((one.number, one.version) for one in self.version_needs())
         return names
 
     # -- sections and notes -----------------------------------------------------------------
@@ -501,6 +504,12 @@ class ElfFile:
                 yield from _notes(self.data[one.offset : one.offset + min(one.size, NOTE_LIMIT)])
 
     # -- reading ----------------------------------------------------------------------------
+
+    def loaded(self, address: int, size: int) -> bytes:
+        """The `size` bytes that are loaded at `address`."""
+        start = self._offset(address)
+        self._check(start, size, "what is loaded there")
+        return self.data[start : start + size]
 
     def _check(self, offset: int, size: int, what: str) -> None:
         if offset < 0 or size < 0 or offset + size > len(self.data):
@@ -528,13 +537,18 @@ class ElfFile:
         return self._strings
 
     def _string(self, at: int) -> bytes:
-        start, size = self._string_table()
-        if not 0 <= at < size:
-            raise BadElf("a string lies outside the string table")
-        end = self.data.find(b"\0", start + at, min(start + size, start + at + TEXT_LIMIT))
-        if end < 0:
-            raise BadElf("a string has no end")
-        return self.data[start + at : end]
+        """One string of the table; those read so are few, and not many times the table together."""
+        found = self._texts.get(at)
+        if found is None:
+            start, size = self._string_table()
+            if not 0 <= at < size:
+                raise BadElf("a string lies outside the string table")
+            end = self.data.find(b"\0", start + at, min(start + size, start + at + TEXT_LIMIT))
+            self._texts_size += end - start - at
+            if end < 0 or self._texts_size > size * SHARING_LIMIT:
+                raise BadElf("a string has no end")
+            found = self._texts[at] = self.data[start + at : end]
+        return found
 
     def _text(self, at: int) -> str:
         return _decode(self._string(at))
@@ -638,5 +652,9 @@ def _notes(data: bytes) -> Iterator[Tuple[bytes, int, bytes]]:
         body = at + 12 + (name_size + 3) // 4 * 4
         if body + body_size > len(data):
             return
-        yield (data[at + 12 : at + 12 + name_size].rstrip(b"\0"), kind, data[body : body + body_size])
+        yield (
+            data[at + 12 : at + 12 + name_size].rstrip(b"\0"),
+            kind,
+            data[body : body + body_size],
+        )
         at = body + (body_size + 3) // 4 * 4

@@ -19,8 +19,18 @@ import errno
 import os
 import re
 from typing import (
-    Callable, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple,
-)  # fmt: skip
+    Callable,
+    Dict,
+    Iterable,
+    Iterator,
+    List,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from ..roots import Root
 from . import elf, ldcache
@@ -28,8 +38,9 @@ from .machine import INTERPRETERS, Cpu, Machine, read_cpu, read_machine
 
 #: Cache entry flags of 64-bit libraries (glibc dl-cache.h): ELF libc6 with x86-64 or AArch64.
 _FLAGS = {"x86_64": 0x0303, "aarch64": 0x0A03}
-#: No process loads as many; a closure that does is not walked to its end.
-OBJECT_LIMIT = 2000
+#: No process loads as many, or asks as often; a closure that does is not walked to its end.
+OBJECT_LIMIT = 1000
+REQUEST_LIMIT = 20_000
 PRELOAD = "/etc/ld.so.preload"
 
 #: The rule that found a file.
@@ -77,7 +88,7 @@ class File(NamedTuple):
 
 
 class Hit(NamedTuple):
-    """A file that the search meets, the rule that leads there, and the path as the loader has it."""
+    """A file that the search meets, the rule that leads to it, and the path as the loader says."""
 
     rule: str
     path: str
@@ -88,7 +99,13 @@ class Object:
     """A library in a process, as glibc's link_map."""
 
     def __init__(
-        self, path: str, name: str, file: File, linkage: Linkage, loader: Optional[Object], rule: str
+        self,
+        path: str,
+        name: str,
+        file: File,
+        linkage: Linkage,
+        loader: Optional[Object],
+        rule: str,
     ) -> None:
         #: As the loader names it: absolute, or relative to the working directory.
         self.path = path
@@ -110,9 +127,7 @@ class Object:
 
     def copy(self) -> Object:
         """Another of the same file, for a process of its own."""
-        other = Object(
-            self.path, self.name, self.file, self.linkage, self.loader, self.rule
-        )
+        other = Object(self.path, self.name, self.file, self.linkage, self.loader, self.rule)
         other.__dict__.update(self.__dict__)
         other.names = set(self.names)
         return other
@@ -371,9 +386,7 @@ class Process:
         self.history.append(opened)
         return opened
 
-    def open(
-        self, name: str, caller: Optional[Object] = None, everywhere: bool = False
-    ) -> Opened:
+    def open(self, name: str, caller: Optional[Object] = None, everywhere: bool = False) -> Opened:
         """dlopen(name, RTLD_NOW) from `caller`; `everywhere` is RTLD_GLOBAL."""
         before = len(self.objects)
         links: List[Link] = []
@@ -446,6 +459,8 @@ class Process:
         seen = {id(one) for one in scope}
         for one in scope:  # grows as it goes
             for name in one.linkage.needed + one.linkage.auxiliary:
+                if len(links) >= REQUEST_LIMIT:
+                    return scope
                 link = self._request(name, one)
                 if link.problem and name in one.linkage.auxiliary:
                     continue

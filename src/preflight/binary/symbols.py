@@ -15,7 +15,18 @@ Rules of glibc: versions first (dl-version.c, match_symbol), then each reference
 from __future__ import annotations
 
 from itertools import groupby
-from typing import Dict, FrozenSet, Iterable, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+)
 
 from . import elf
 from .loader import Object, Problem, Process
@@ -130,9 +141,7 @@ class Checker:
                     text = f"version `{version}' not found (required by {one.path})"
                     yield Problem("version", provider.path, text, version, one.path)
 
-    def _unresolved(
-        self, one: Object, order: Sequence[Object], machine: Machine
-    ) -> List[Problem]:
+    def _unresolved(self, one: Object, order: Sequence[Object], machine: Machine) -> List[Problem]:
         try:
             with elf.ElfFile(one.file.host_path) as file:
                 wants = _wants(file)
@@ -244,20 +253,18 @@ def _wants(file: elf.ElfFile) -> Wants:
         numbers = dict(zip(found.names, ([one] for one in found.numbers)))
         return Wants(set(found.names), {}, numbers)
     wants = Wants(set(), {}, {})
-    needs = {one.index: Version(one.version, one.file) for one in file.version_needs()}
+    needs = {one.number: Version(one.version, one.file) for one in file.version_needs()}
     # A reference may also name a version that the file itself defines.
     for definition in file.version_definitions():
         if not definition.base:
-            needs.setdefault(definition.index, Version(definition.version, ""))
+            needs.setdefault(definition.number, Version(definition.version, ""))
     _sort(found, needs, wants, wants.plain)
     weak = {index: one._replace(weak=True) for index, one in needs.items()}
     _sort(file.undefined(weak=True), weak, wants, set())
     return wants
 
 
-def _sort(
-    found: elf.Names, needs: Dict[int, Version], wants: Wants, plain: Set[bytes]
-) -> None:
+def _sort(found: elf.Names, needs: Dict[int, Version], wants: Wants, plain: Set[bytes]) -> None:
     """References into `wants`, those without a version into `plain`."""
     for name, word, number in zip(found.names, found.versions or (), found.numbers):
         wants.numbers.setdefault(name, []).append(number)
@@ -268,18 +275,14 @@ def _sort(
             wants.versioned.setdefault(name, []).append(need)
 
 
-def _problems(
-    one: Object, file: elf.ElfFile, wants: Wants, left: List[Failure]
-) -> List[Problem]:
+def _problems(one: Object, file: elf.ElfFile, wants: Wants, left: List[Failure]) -> List[Problem]:
     suspects = {number for each in left for number in wants.numbers.get(each.name, ())}
     used = file.referenced(suspects)
     problems = []
     for failure in sorted(left):
         if used.intersection(wants.numbers.get(failure.name, ())):
             path = "" if failure.ends else one.path
-            problems.append(
-                Problem("symbol", path, _words(failure), _text(failure.name), one.path)
-            )
+            problems.append(Problem("symbol", path, _words(failure), _text(failure.name), one.path))
     return problems
 
 
@@ -292,7 +295,9 @@ def _words(failure: Failure) -> str:
             f"symbol {name}, version {version} not defined in file {failure.file} "
             "with link time reference"
         )
-    return f"undefined symbol: {name}, version {version}" if version else f"undefined symbol: {name}"
+    return (
+        f"undefined symbol: {name}, version {version}" if version else f"undefined symbol: {name}"
+    )
 
 
 def _defined(one: Object) -> Optional[FrozenSet[bytes]]:

@@ -16,7 +16,7 @@ import ast
 import fnmatch
 import os
 import re
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from ..roots import Root
 from .loader import Object, Opened, Problem, Process
@@ -234,9 +234,7 @@ def plan(text: str) -> Plan:
 
 def _function(text: str, name: str) -> Optional[ast.FunctionDef]:
     """One top-level function, parsed without the rest of the file."""
-    found = re.search(
-        rf"^def {name}\(.*?(?=^(?![)\s#])|\Z)", text, re.MULTILINE | re.DOTALL
-    )
+    found = re.search(rf"^def {name}\(.*?(?=^(?![)\s#])|\Z)", text, re.MULTILINE | re.DOTALL)
     try:
         body = ast.parse(found.group(0)).body if found else []
     except (SyntaxError, ValueError, RecursionError, MemoryError):
@@ -297,11 +295,13 @@ def _after(made: Plan, attempt: ast.Try, functions: _Functions) -> Plan:
             versions = tuple(_texts(test.comparators[0]))
     libraries = _calls(body)
     preload = functions[_PRELOAD]
-    if not libraries and preload is not None and any(_called(n) == _PRELOAD for n in ast.walk(body)):
+    if (
+        not libraries
+        and preload is not None
+        and any(_called(n) == _PRELOAD for n in ast.walk(body))
+    ):
         libraries = [one._replace(required=False) for one in _listed(preload)] + _calls(preload)
-    return made._replace(
-        on_success=tuple(libraries), if_mapped=tuple(mapped), if_cuda=versions
-    )
+    return made._replace(on_success=tuple(libraries), if_mapped=tuple(mapped), if_cuda=versions)
 
 
 def _listed(tree: ast.AST) -> List[Preload]:
@@ -336,11 +336,14 @@ def _since_cuda(tree: ast.AST) -> Dict[int, int]:
     return found
 
 
-def _pairs(rows: Iterator[Tuple[Optional[ast.expr], ast.expr]]) -> Iterator[Tuple[str, str]]:
+def _pairs(rows: Iterable[Tuple[Optional[ast.expr], ast.expr]]) -> Iterator[Tuple[str, str]]:
     for key, value in rows:
-        if isinstance(key, ast.Constant) and isinstance(value, ast.Constant):
-            if ".so" in str(value.value):
-                yield str(key.value), str(value.value)
+        if (
+            isinstance(key, ast.Constant)
+            and isinstance(value, ast.Constant)
+            and ".so" in str(value.value)
+        ):
+            yield str(key.value), str(value.value)
 
 
 def _calls(tree: ast.AST) -> List[Preload]:
@@ -353,7 +356,7 @@ def _calls(tree: ast.AST) -> List[Preload]:
             one.arg == "required" and isinstance(one.value, ast.Constant) and not one.value.value
             for one in node.keywords
         )
-        rows = iter([(node.args[0], node.args[1])] if len(node.args) == 2 else [])
+        rows = [(node.args[0], node.args[1])] if len(node.args) == 2 else []
         found += [Preload(folder, pattern, not optional) for folder, pattern in _pairs(rows)]
     return found
 
