@@ -1,0 +1,162 @@
+"""`import torch` for real, in every environment here, maps and says what was predicted."""
+
+import json
+import os
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from preflight.binary import loader, symbols, torch_preload
+from preflight.roots import Root
+from tests.binary import trees
+from tests.binary.places import INSTALLS, TORCH, needs_torch
+from tests.binary.test_loader import head, started
+
+COPY_LIMIT = 20 << 20
+
+CHILD = """
+import json, os, sys
+answer = {"error": ""}
+try:
+    import torch
+except BaseException as error:
+    answer["error"] = f"{type(error).__name__}: {error}"
+files = [getattr(module, "__file__", "") or "" for module in list(sys.modules.values())]
+answer["extensions"] = [one for one in files if one.endswith(".so")]
+answer["path"] = sys.path
+with open("/proc/self/maps") as maps:
+    paths = {line.split(None, 5)[5].strip() for line in maps if line.count("/")}
+answer["mapped"] = sorted(one for one in paths if ".so" in one)
+os.write(int(sys.argv[1]), json.dumps(answer).encode())
+os._exit(0)
+"""
+
+EVERY = pytest.mark.parametrize("name", sorted(INSTALLS) or [None])
+pytestmark = needs_torch
+
+
+def really(install, env):
+    """What a child that imports torch tells."""
+    read, write = os.pipe()
+    clean = {k: v for k, v in os.environ.items() if not k.startswith(("LD_", "PYTHON"))}
+    done = subprocess.run(
+        [install.python, "-s", "-c", CHILD, str(write)],
+        env=dict(clean, **env),
+        pass_fds=[write],
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE,
+        cwd="/",
+        timeout=300,
+    )
+    os.close(write)
+    with os.fdopen(read, "rb") as pipe:
+        text = pipe.read()
+    assert text, done.stderr.decode(errors="replace")[-2000:]
+    return json.loads(text.decode())
+
+
+def predicted(install, env, truth):
+    """The same by looking: the extension modules that the child names, and `import torch`."""
+    process = loader.Process(Root(), env, install.python, cwd="/", check=symbols.Checker().check)
+    assert not process.start().error
+    package = install.site + "/torch"
+    torch_c = torch_preload.extension(Root(), package, "_C")
+    others = truth["extensions"]
+    cut = others.index(torch_c) if torch_c in others else len(others)
+    for path in others[:cut]:
+        process.open(path)
+    cuda = torch_preload.cuda_version(Root(), package)
+    imported = torch_preload.import_torch(process, package, truth["path"], cuda)
+    for path in others[cut + 1 :]:
+        process.open(path)
+    mapped = {process.files.real(one.path) for one in process.objects[1:]}
+    return imported, sorted(one for one in mapped if ".so" in one)
+
+
+def check(install, env):
+    """The real import and the predicted one are the same; returns the real one."""
+    truth = really(install, env)
+    imported, mapped = predicted(install, env, truth)
+    if truth["error"]:
+        kind = truth["error"].partition(":")[0]
+        possible = {f"{kind}: {one}" for one in imported.problems} | {imported.error}
+        assert truth["error"] in possible and imported.error.startswith(kind)
+    else:
+        assert imported.error == ""
+        assert mapped == truth["mapped"]
+    return truth
+
+
+@EVERY
+def test_a_plain_import_maps_what_was_predicted(name):
+    truth = check(INSTALLS[name], {})
+    assert not truth["error"]
+    assert any("libtorch_python" in one for one in truth["mapped"])
+
+
+def cuda_libraries(install):
+    """The libraries of CUDA that this torch comes with, by the names they are asked for by."""
+    found = {}
+    for pattern in ("nvidia/*/lib/lib*.so*", "torch/lib/libcu*.so*", "torch/lib/libnv*.so*"):
+        for path in sorted(Path(install.site).glob(pattern)):
+            found.setdefault(path.name, path)
+    return found
+
+
+def hollow(folder, soname):
+    """A library of that name with nothing in it."""
+    path = folder / soname
+    subprocess.run(
+        ["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-o", str(path)]
+        + [f"-Wl,-soname,{soname}"],
+        check=True,
+    )
+    return path
+
+
+@EVERY
+def test_copies_in_front_are_used_or_not_as_predicted(name, tmp_path):
+    install = INSTALLS[name]
+    copied = []
+    for soname, path in cuda_libraries(install).items():
+        if path.stat().st_size < COPY_LIMIT:
+            shutil.copy(str(path), str(tmp_path / soname))
+            copied.append(soname)
+    truth = check(install, {"LD_LIBRARY_PATH": str(tmp_path)})
+    used = [one for one in truth["mapped"] if one.startswith(str(tmp_path))]
+    if install.name.startswith("1.12"):
+        assert used  # RUNPATH: LD_LIBRARY_PATH goes first
+
+
+@EVERY
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+def test_hollow_libraries_in_front_break_it_or_not_as_predicted(name, tmp_path):
+    install = INSTALLS[name]
+    for soname in cuda_libraries(install):
+        hollow(tmp_path, soname)
+    check(install, {"LD_LIBRARY_PATH": str(tmp_path)})
+
+
+@EVERY
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+@pytest.mark.parametrize("stem", ["libnccl.so", "libcudnn.so", "libnvJitLink.so", "libcudart.so"])
+def test_a_hollow_preload_breaks_it_as_predicted(name, stem, tmp_path):
+    install = INSTALLS[name]
+    found = [one for one in cuda_libraries(install) if one.startswith(stem)]
+    if not found:
+        pytest.skip(f"torch {name} brings no {stem}")
+    check(install, {"LD_PRELOAD": str(hollow(tmp_path, found[0]))})
+
+
+def test_every_library_of_torch_is_resolved_as_ld_so_does():
+    wrong = []
+    for path in sorted(Path(TORCH.site).rglob("*.so*")):
+        if path.is_symlink() or head(path) != b"\x7fELF\x02":
+            continue
+        truth = trees.trace_library(str(path))
+        answer = started(loader.Process(Root(), {}, str(path), cwd="/"))
+        if truth != answer:
+            wrong.append((path, truth, answer))
+    assert not wrong, wrong[0]
