@@ -29,7 +29,7 @@ SOURCES = "sources"
 
 #: What a row may say, and what it must say ("!").
 ROWS: Dict[str, str] = {
-    "branch": "branch! cuda! first released! kind! eol oldest! newest! drops adds open_modules",
+    "branch": "branch! cuda! first released kind eol oldest! newest! drops adds open_modules",
     "toolkit": "cuda! driver branch! minimum! ptx! min_capability! max_capability! targets! "
     "deprecated",
     "release": "version! label! month! cudart driver compat_driver",
@@ -40,7 +40,7 @@ ROWS: Dict[str, str] = {
     "class": "class! eligible! error",
     "forward_rule": "topic! meaning!",
     "build": "versions! platform! variant! cuda default sm sm_unsure ptx ptx_unsure pythons "
-    "min_glibc! cxx11_abi",
+    "min_glibc cxx11_abi",
     "detail": "versions! platforms! variant! origin libs! cudnn cudnn_linkage nccl nccl_linkage! "
     "nccl_trust layout! layout_trust",
     "install": "versions! variants options!",
@@ -324,7 +324,7 @@ def _value(kind: str, key: str, value: Any) -> str:
         return _list(kind, key, value)
     if type(value) is not wanted:
         return f"is not {_WORDS[wanted]}: {_clipped(repr(value))}"
-    return _text(kind, key, value) if wanted is str else ""
+    return _text(kind, key, str(value)) if wanted is str else ""
 
 
 def _list(kind: str, key: str, value: Any) -> str:
@@ -340,7 +340,7 @@ def _list(kind: str, key: str, value: Any) -> str:
     twice = [one for number, one in enumerate(value) if one in value[:number]]
     if twice:
         return f"has {_clipped(repr(twice[0]))} twice"
-    return next(filter(None, (_text(kind, key, one) for one in value)), "")
+    return next(filter(None, (_text(kind, key, str(one)) for one in value)), "")
 
 
 def _text(kind: str, key: str, value: str) -> str:
@@ -411,7 +411,7 @@ def _narrowed(row: Dict[str, Any], column: str, values: List[Any]) -> Dict[str, 
 
 
 def laid_on(kind: str, rows: List[Any], new: List[Any]) -> Tuple[List[Any], List[str]]:
-    """What stays of `rows` beside `new` ones of the same table, and the labels of those replaced."""
+    """What stays of `rows` beside `new` ones of the same table, and labels of those replaced."""
     said: List[str] = []
     for one in new:
         kept: List[Any] = []

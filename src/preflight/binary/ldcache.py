@@ -7,7 +7,7 @@ The formats are those of glibc's dl-cache.h: "ld.so-1.7.0" (old; a new one may f
 from __future__ import annotations
 
 import struct
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
 
 from ..roots import Root
 
@@ -17,6 +17,8 @@ CACHE_LIMIT = 32 << 20
 #: Files that ld.so.conf may include, one in another.
 INCLUDE_DEPTH = 4
 CONF_LIMIT = 1000
+#: More files than this are not read.
+CONF_FILES = 200
 #: A path, as the kernel has it.
 PATH_LIMIT = 4096
 
@@ -185,14 +187,17 @@ def _in_use(path: str, legacy: Tuple[str, ...]) -> bool:
 def conf_directories(root: Root, path: str = CONF) -> List[str]:
     """The directories that /etc/ld.so.conf and what it includes name, in order."""
     found: List[str] = []
-    for one in _conf(root, path, 0):
+    for one in _conf(root, path, 0, set()):
         found.append(one)
         if len(found) >= CONF_LIMIT:
             break
     return found
 
 
-def _conf(root: Root, path: str, depth: int) -> Iterator[str]:
+def _conf(root: Root, path: str, depth: int, seen: Set[str]) -> Iterator[str]:
+    if path in seen or len(seen) > CONF_FILES:  # files that include each other
+        return
+    seen.add(path)
     try:
         lines = root.text(path).splitlines()
     except OSError:
@@ -202,7 +207,7 @@ def _conf(root: Root, path: str, depth: int) -> Iterator[str]:
         if words[:1] == ["include"] and depth < INCLUDE_DEPTH:
             for pattern in words[1:]:
                 for one in _glob(root, pattern):
-                    yield from _conf(root, one, depth + 1)
+                    yield from _conf(root, one, depth + 1, seen)
         elif words and words[0].startswith("/"):
             yield words[0].rstrip("/")
 
