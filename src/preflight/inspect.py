@@ -8,7 +8,8 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, python_env, system, toolkit
+from .probes import driver, frameworks, interpreter, linkage, python_env, system, toolkit
+from .probes.place import place
 from .roots import Root
 
 #: What a directory cannot show, and how to say it instead.
@@ -56,6 +57,7 @@ def look(what: Look) -> Seen:
     answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
+    seen = replace(seen, frameworks=_frameworks(seen, parts["linkage"]))
     times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
@@ -129,6 +131,17 @@ def _python(what: Look) -> s.Snapshot:
     )
 
 
+def _linkage(what: Look) -> s.Snapshot:
+    """What importing the framework would load. The environment is read anew: it is in no hurry
+    for it, and the two probes run side by side."""
+    seen = _python(what)
+    for torch in seen.frameworks.get(()):
+        if torch.name.value == "torch" and torch.path.known:
+            cwd = place(what.root, what.env).cwd
+            return linkage.read(what.root, what.env, seen.python, torch, cwd)
+    return s.Snapshot()
+
+
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
     return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
 
@@ -150,6 +163,7 @@ PROBES: Dict[str, Probe] = {
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
     ),
+    "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, code=why, extensions=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
@@ -165,6 +179,16 @@ def combine(first: s.Snapshot, *others: s.Snapshot) -> s.Snapshot:
     for other in others:
         first = _merge_record(first, other)
     return first
+
+
+def _frameworks(seen: s.Snapshot, files: s.Snapshot) -> s.Fact[Any]:
+    """The frameworks, each with what its own files say besides."""
+    more = {one.name.value: one for one in files.frameworks.get(())}
+    merged = [
+        _merge_record(one, more[one.name.value]) if one.name.value in more else one
+        for one in seen.frameworks.get(())
+    ]
+    return replace(seen.frameworks, value=tuple(merged)) if merged else seen.frameworks
 
 
 def _merge_record(first: Any, second: Any) -> Any:

@@ -240,6 +240,19 @@ class Framework:
     cxx11_abi: Fact[bool] = _fact(FLAG)
     git_version: Fact[str] = _fact(TEXT)
     path: Fact[str] = _fact(TEXT)
+    import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
+
+
+@dataclass(frozen=True)
+class Code:
+    """The GPU code inside one library of a framework or extension, read from the file."""
+
+    file: Fact[str] = _fact(TEXT)
+    owner: Fact[str] = _fact(TEXT)  # torch, flash-attn, ...
+    targets: Fact[Tuple[str, ...]] = _fact(TEXTS)  # in every fatbin: what all kernels have
+    partly: Fact[Tuple[str, ...]] = _fact(TEXTS)  # in some fatbins only
+    fatbins: Fact[int] = _fact(INT)
+    main: Fact[bool] = _fact(FLAG)  # false: a part that only some operations use
 
 
 @dataclass(frozen=True)
@@ -261,6 +274,8 @@ class Extension:
     name: Fact[str] = _fact(TEXT)
     version: Fact[str] = _fact(TEXT)
     built_for: Fact[BuiltFor] = _fact(RECORD, BuiltFor)
+    path: Fact[str] = _fact(TEXT)
+    missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of torch's, which this torch lacks
 
 
 @dataclass(frozen=True)
@@ -275,6 +290,7 @@ class Library:
     needed_by: Fact[str] = _fact(TEXT)
     missing: Fact[bool] = _fact(FLAG)
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 
 
 @dataclass(frozen=True)
@@ -340,6 +356,7 @@ class Snapshot:
     python: PythonEnv = _section(PythonEnv)
     frameworks: Fact[Tuple[Framework, ...]] = _fact(RECORDS, Framework)
     extensions: Fact[Tuple[Extension, ...]] = _fact(RECORDS, Extension)
+    code: Fact[Tuple[Code, ...]] = _fact(RECORDS, Code)
     libraries: Fact[Tuple[Library, ...]] = _fact(RECORDS, Library)
     env: Fact[Mapping[str, str]] = _fact(NAMES)
     job: Job = _section(Job)

@@ -1,10 +1,39 @@
 """Rules about what the loader would pick."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.rules.build import finding, say
+from preflight import snapshot as s
+from tests.rules.build import finding, outcomes, say, snap, word
 
 STUB = "link/stub-libcuda"
+MISSING = "link/missing-library"
+SYMBOL = "link/undefined-symbol"
+SHADOWED = "link/library-shadowed"
+CUDNN = "link/cudnn-mismatch"
+BARE = "link/libcuda-unversioned-missing"
+GLIBC = "link/glibc-too-old"
+LIBSTDCXX = "link/libstdcxx-too-old"
+ALL = [MISSING, SYMBOL, SHADOWED, CUDNN, BARE, GLIBC, LIBSTDCXX]
+
+TORCH_LIB = "/usr/lib/python3/dist-packages/torch/lib/"
+NVIDIA = "/opt/venv/lib/python3.11/site-packages/nvidia/"
+SYSTEM = "/usr/lib/x86_64-linux-gnu/"
+
+
+def lib(name, needed_by="libtorch_cuda.so", **more):
+    """A described library; `needed_by` None leaves it out."""
+    more = {"name": name, **more}
+    return more if needed_by is None else {**more, "needed_by": needed_by}
+
+
+def says(name, *libraries, **document):
+    return say(name, libraries=list(libraries), **document)
+
+
+def found_in(name, *libraries, **document):
+    return finding(name, libraries=list(libraries), **document)
 
 
 @pytest.mark.parametrize(
@@ -29,3 +58,311 @@ def test_the_stub_is_named_with_what_put_it_there():
     found = finding(STUB, driver={"libcuda": "stub", "libcuda_path": path}, env=env)
     assert path in found.observed
     assert "env.LD_LIBRARY_PATH" in [one.fact for one in found.evidence]
+
+
+# -- what could not be seen -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_libraries_that_could_not_be_read_are_unknown(name):
+    lost = replace(snap(), libraries=s.unknown("timed out"))
+    assert [word(name, one) for one in outcomes(name, lost)] == ["unknown"]
+
+
+@pytest.mark.parametrize("name", ALL)
+def test_where_no_library_is_loaded_there_is_nothing_to_judge(name):
+    assert says(name) == ["n/a"]
+    none = replace(snap(), libraries=s.absent("nothing to load"))
+    assert [word(name, one) for one in outcomes(name, none)] == ["n/a"]
+
+
+@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("found_by", ["rpath", "runpath", "ld-cache", "default"])
+def test_a_healthy_closure_has_no_finding(name, found_by):
+    """The framework's own copies by RPATH, the system's by the cache."""
+    healthy = [
+        lib("libcudnn.so.9", version="9.1.0", needed_version="9.1.0", found_by=found_by,
+            path=NVIDIA + "cudnn/lib/libcudnn.so.9"),
+        lib("libnvJitLink.so.12", "libcusparse.so.12", version="12.4", needed_version="12.4",
+            found_by=found_by),
+        lib("libnccl.so.2", version="2.21.5", found_by=found_by),
+        lib("libc.so.6", version="2.35", needed_version="2.28", found_by="ld-cache"),
+        lib("libstdc++.so.6", version="3.4.30", needed_version="3.4.29", found_by="ld-cache"),
+        lib("libcuda.so", None), lib("libcuda.so.1", None, path=SYSTEM + "libcuda.so.1"),
+    ]  # fmt: skip
+    assert set(says(name, *healthy)) <= {"pass", "n/a"}
+
+
+# -- link/missing-library ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("library", "expected"),
+    [
+        (lib("libcudart.so.12", missing=True), "fail"),
+        (lib("libcudart.so.12", missing=False), "pass"),
+        (lib("libcudart.so.12"), "pass"),
+        # Looked for, and not needed.
+        (lib("libnccl-net.so", None, missing=True), "pass"),
+        (lib("libibverbs.so.1", None, missing=True), "pass"),
+        (lib("libibverbs.so.1", "libmlx5.so.1", missing=True), "fail"),
+        # The driver's: other rules speak.
+        (lib("libcuda.so.1", "libcaffe2_nvrtc.so", missing=True), "n/a"),
+        (lib("libcuda.so", "triton", missing=True), "n/a"),
+        (lib("libnvidia-ml.so.1", missing=True), "n/a"),
+    ],
+)
+def test_missing_library(library, expected):
+    assert says(MISSING, library) == [expected]
+
+
+def test_each_missing_library_is_named_with_who_needs_it():
+    lost = [lib("libcudart.so.12", missing=True), lib("libcupti.so.12", "kineto", missing=True)]
+    there = [lib("libc10.so"), lib("libnccl-net.so", None, missing=True)]
+    assert says(MISSING, *lost, *there) == ["fail", "fail"]
+    found = found_in(MISSING, lost[1])
+    assert "libcupti.so.12" in found.summary and "kineto" in found.summary
+    assert found.subject == "kineto"
+    assert "LIBCUPTI" in found.fix[1] and "libraries[0].missing" in [e.fact for e in found.evidence]
+
+
+# -- link/undefined-symbol --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("symbols", "expected"),
+    [
+        (["ncclCommRegister"], "fail"),
+        ([], "pass"),
+        (None, "pass"),
+    ],
+)
+def test_undefined_symbol(symbols, expected):
+    given = lib("libnccl.so.2", missing_symbols=symbols) if symbols is not None else lib("libx.so")
+    assert says(SYMBOL, given) == [expected]
+
+
+def test_many_symbols_are_summed_up():
+    names = [f"ncclThing{n}" for n in range(1000)]
+    found = found_in(SYMBOL, lib("libnccl.so.2", version="2.18.3", missing_symbols=names))
+    assert "and 997 more" in found.summary and len(found.summary) < 300
+    assert "libnccl.so.2 2.18.3" in found.summary
+
+
+def test_the_cure_depends_on_how_the_copy_was_found():
+    bad = lib("libnvJitLink.so.12", "libcusparse.so.12",
+              missing_symbols=["__nvJitLinkComplete_12_4"])  # fmt: skip
+    assert "LD_LIBRARY_PATH" in found_in(SYMBOL, dict(bad, found_by="ld-library-path")).fix[0]
+    assert "install" in found_in(SYMBOL, dict(bad, found_by="ld-cache")).fix[0]
+
+
+# -- link/library-shadowed --------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("found_by", ["ld-library-path", "ld-preload"])
+@pytest.mark.parametrize(
+    ("more", "expected"),
+    [
+        ({}, "warn"),
+        ({"version": "12.4", "needed_version": "12.4"}, "warn"),
+        ({"version": "12.9", "needed_version": "12.4"}, "warn"),
+        ({"version": "12.4.131", "needed_version": "12.4"}, "warn"),
+        ({"needed_version": "12.4"}, "warn"),
+        ({"version": "12", "needed_version": "12.4"}, "warn"),  # of one major: not surely older
+        ({"version": "unreadable", "needed_version": "12.4"}, "warn"),
+        ({"missing_symbols": []}, "warn"),
+        ({"version": "12.2", "needed_version": "12.4"}, "fail"),
+        ({"version": "11.8", "needed_version": "12"}, "fail"),
+        ({"missing_symbols": ["__nvJitLinkComplete_12_4"]}, "fail"),
+    ],
+)
+def test_a_copy_in_front_fails_only_when_it_does_not_serve(found_by, more, expected):
+    front = lib("libnvJitLink.so.12", "libcusparse.so.12", found_by=found_by,
+                path="/usr/local/cuda/lib64/libnvJitLink.so.12", **more)  # fmt: skip
+    assert says(SHADOWED, front) == [expected]
+
+
+@pytest.mark.parametrize("found_by", ["rpath", "runpath", "default", "ld-cache", None])
+def test_what_the_loader_does_not_take_is_no_finding(found_by):
+    """torch >= 1.13 carries RPATH: a directory on LD_LIBRARY_PATH has no effect on it."""
+    own = lib("libnccl.so.2", version="2.21.5", needed_version="2.21.5", found_by=found_by,
+              path=NVIDIA + "nccl/lib/libnccl.so.2")  # fmt: skip
+    env = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64:/opt/old"}
+    assert says(SHADOWED, own, env=env) == ["pass"]
+
+
+@pytest.mark.parametrize("library", [
+    lib("libcuda.so.1", found_by="ld-library-path"),
+    lib("libnvidia-ml.so.1", found_by="ld-library-path"),
+    lib("libc.so.6", found_by="ld-library-path", needed_version="2.28", version="2.35"),
+    lib("libjemalloc.so.2", None, found_by="ld-preload"),  # nothing asks for it: a tool
+])  # fmt: skip
+def test_what_is_in_front_and_no_copy_of_a_framework_s(library):
+    assert says(SHADOWED, library) == ["pass"]
+
+
+@pytest.mark.parametrize("path", [TORCH_LIB + "libc10.so", NVIDIA + "nccl/lib/libnccl.so.2"])
+def test_a_path_to_the_framework_s_own_folder_shadows_nothing(path):
+    """NGC images put torch/lib on LD_LIBRARY_PATH for their extensions."""
+    own = lib(path.rpartition("/")[2], "amp_C.so", found_by="ld-library-path", path=path)
+    assert says(SHADOWED, own) == ["pass"]
+    older = dict(own, version="2.18.3", needed_version="2.21.5")
+    assert says(SHADOWED, older) == ["fail"]
+
+
+def test_ld_so_conf_is_judged_where_its_copy_is_older():
+    """An older toolkit in /etc/ld.so.conf.d: no other rule would speak of libnvJitLink."""
+    older = lib("libnvJitLink.so.12", "libcusparse.so.12", found_by="ld-cache", version="12.2",
+                needed_version="12.4", path="/usr/local/cuda/lib64/libnvJitLink.so.12")  # fmt: skip
+    assert says(SHADOWED, older) == ["fail"]
+    assert "ld.so.conf" in found_in(SHADOWED, older).fix[0]
+
+
+def test_what_is_shadowed_is_said_with_path_and_cause():
+    front = lib("libcudnn.so.8", version="8.4.1", needed_version="8.5.0",
+                path="/usr/local/cuda/lib64/libcudnn.so.8", found_by="ld-library-path")  # fmt: skip
+    found = found_in(SHADOWED, front, env={"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"})
+    assert "/usr/local/cuda/lib64/libcudnn.so.8 (by LD_LIBRARY_PATH)" in found.summary
+    assert "8.5.0" in found.summary
+    assert "env.LD_LIBRARY_PATH" in [one.fact for one in found.evidence]
+
+
+# -- link/cudnn-mismatch ----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("have", "need", "expected"),
+    [
+        ("8.4.1", "8.5.0", "fail"),
+        ("8.5.0", "8.5.0", "pass"),
+        ("8.9.7", "8.5.0", "pass"),  # a newer minor serves
+        ("9.10.2", "9.1.0", "pass"),
+        ("9.1.0", "9.10.2", "fail"),
+        ("9.1.0.70", "9.1.0", "pass"),
+        ("9.1.0", "9.1.0.70", "pass"),  # the header has three numbers, the wheel four
+        # Not enough to tell.
+        ("9", "9.1.0", None),
+        ("unreadable", "9.1.0", "unknown"),
+        (None, "9.1.0", "unknown"),
+        ("9.1.0", None, "n/a"),
+        (None, None, "n/a"),
+    ],
+)
+def test_cudnn_against_what_was_built_with_it(have, need, expected):
+    given = {k: v for k, v in (("version", have), ("needed_version", need)) if v is not None}
+    said = says(CUDNN, lib("libcudnn.so.9", **given))
+    assert said == [expected] if expected else "fail" not in said
+
+
+@pytest.mark.parametrize(
+    ("parts", "mixed"),
+    [
+        ({"libcudnn.so.9": "9.1.0", "libcudnn_ops.so.9": "9.1.0"}, False),
+        ({"libcudnn.so.9": "9.1.0", "libcudnn_ops.so.9": "9.1.0.70"}, False),
+        ({"libcudnn.so.9": "9.1.0", "libcudnn_ops.so.9": "9"}, False),
+        ({"libcudnn.so.9": "9.1.0", "libcudnn_ops.so.9": "9.3.0"}, True),
+        ({"libcudnn.so.8": "8.9.2", "libcudnn_cnn_infer.so.8": "8.5.0"}, True),
+        # Two cuDNNs, one for TensorFlow and one for torch: no parts of each other.
+        ({"libcudnn.so.8": "8.9.2", "libcudnn.so.9": "9.1.0"}, False),
+    ],
+)
+def test_the_parts_of_cudnn_are_of_one_version(parts, mixed):
+    said = says(CUDNN, *[lib(name, version=version) for name, version in parts.items()])
+    assert said == ["fail"] if mixed else "fail" not in said
+
+
+def test_two_whole_copies_of_cudnn_are_no_mixture():
+    """torch's own and JAX's own, each found by RPATH."""
+    torch_s = [lib(n, version="9.1.0") for n in ("libcudnn.so.9", "libcudnn_ops.so.9")]
+    jax_s = [lib(n, "xla_cuda_plugin.so", version="9.8.0")
+             for n in ("libcudnn.so.9", "libcudnn_ops.so.9")]  # fmt: skip
+    assert "fail" not in says(CUDNN, *torch_s, *jax_s)
+
+
+def test_cudnn_that_is_not_there_is_another_rule_s():
+    assert says(CUDNN, lib("libcudnn.so.9", missing=True)) == ["n/a"]
+    assert says(CUDNN, lib("libnccl.so.2", version="2.1", needed_version="2.2")) == ["n/a"]
+
+
+def test_an_older_and_mixed_cudnn_is_told_twice():
+    given = [lib("libcudnn.so.9", version="9.1.0", needed_version="9.5.0"),
+             lib("libcudnn_ops.so.9", version="9.3.0")]  # fmt: skip
+    assert says(CUDNN, *given) == ["fail", "fail"]
+
+
+# -- link/libcuda-unversioned-missing ---------------------------------------------------------
+
+GONE = lib("libcuda.so", "triton", missing=True)
+
+
+@pytest.mark.parametrize(
+    ("libraries", "document", "expected"),
+    [
+        ([GONE, lib("libcuda.so.1", None)], {}, "warn"),
+        ([GONE], {}, "warn"),
+        ([lib("libcuda.so", None, missing=True)], {"job": {"uses_torch_compile": True}}, "warn"),
+        ([lib("libcuda.so", None, missing=True)], {"job": {"builds_extensions": True}}, "warn"),
+        # Looked for, and nothing asks for it by that name.
+        ([lib("libcuda.so", None, missing=True), lib("libcuda.so.1", None)], {}, "n/a"),
+        # No driver at all: another rule speaks.
+        ([GONE, lib("libcuda.so.1", None, missing=True)], {}, "n/a"),
+        ([lib("libcuda.so", "triton"), lib("libcuda.so.1", None)], {}, "pass"),
+        ([lib("libcuda.so.1", None)], {}, "n/a"),
+    ],
+)
+def test_the_bare_libcuda(libraries, document, expected):
+    assert says(BARE, *libraries, **document) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("path", "link"),
+    [
+        (SYSTEM + "libcuda.so.1", f"ln -s {SYSTEM}libcuda.so.1 {SYSTEM}libcuda.so"),
+        (SYSTEM + "libcuda.so.535.104.05",
+         f"ln -s {SYSTEM}libcuda.so.535.104.05 {SYSTEM}libcuda.so"),
+    ],
+)  # fmt: skip
+def test_the_link_lies_beside_the_driver_s(path, link):
+    assert found_in(BARE, GONE, lib("libcuda.so.1", None, path=path)).fix == (link,)
+
+
+# -- link/glibc-too-old, link/libstdcxx-too-old -----------------------------------------------
+
+
+@pytest.mark.parametrize(("name", "library"), [(GLIBC, "libc.so.6"), (GLIBC, "libm.so.6"),
+                                               (LIBSTDCXX, "libstdc++.so.6")])  # fmt: skip
+@pytest.mark.parametrize(
+    ("have", "need", "expected"),
+    [
+        ("2.26", "2.28", "fail"),
+        ("2.28", "2.28", "pass"),
+        ("2.35", "2.28", "pass"),
+        ("2.9", "2.28", "fail"),  # numbers, no decimals
+        ("2.35-0ubuntu3.4", "2.28", "pass"),
+        ("3.4.28", "3.4.30", "fail"),
+        ("2.26", "GLIBC_2.28", "fail"),  # as the binary spells it
+        ("3.4.28", "GLIBCXX_3.4.30", "fail"),
+        ("2.35", "GLIBC_2.28", "pass"),
+        (None, "2.28", "unknown"),
+        ("unreadable", "2.28", "unknown"),
+        ("2.17", None, "n/a"),
+    ],
+)
+def test_a_c_library_that_is_too_old(name, library, have, need, expected):
+    given = {k: v for k, v in (("version", have), ("needed_version", need)) if v is not None}
+    assert says(name, lib(library, "libtorch_cpu.so", **given)) == [expected]
+
+
+def test_each_rule_looks_at_its_own_library():
+    old = {"version": "2.12", "needed_version": "2.28"}
+    assert says(GLIBC, lib("libstdc++.so.6", **old)) == ["n/a"]
+    assert says(LIBSTDCXX, lib("libc.so.6", **old)) == ["n/a"]
+    assert says(GLIBC, lib("libcudnn.so.8", **old)) == ["n/a"]
+
+
+def test_who_needs_the_newer_glibc_is_named():
+    old = lib("libc.so.6", "libtorch_cpu.so", version="2.26", needed_version="2.28")
+    found = found_in(GLIBC, old, os={"name": "Amazon Linux 2", "glibc": "2.26"})
+    assert "libtorch_cpu.so needs glibc 2.28" in found.summary
+    assert found.subject == "libtorch_cpu.so" and "2.28" in found.fix[0]
+    assert "os.name" in [one.fact for one in found.evidence]

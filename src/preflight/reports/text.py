@@ -24,6 +24,8 @@ RUNGS = (
 )
 #: Links that are left out when nothing is to be said of them.
 OPTIONAL = ("container", "link", "nccl")
+#: The rule whose answer is worth a word beside a link that holds.
+TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
 COLOURS = {"FAIL": "31;1", "WARN": "33;1", "?": "35", "ok": "32", "info": "36", "PASS": "32;1",
            "UNKNOWN": "35;1"}  # fmt: skip
@@ -85,12 +87,17 @@ def _state(report: Report, rung: str) -> Tuple[str, str]:
             return MARKS[severity], ""
     blocked = [one for one in outcomes if isinstance(one, Undecided)]
     passed = [one.note for one in outcomes if isinstance(one, Passed)]
+    telling = [
+        one.note
+        for rule, one in report.outcomes
+        if isinstance(one, Passed) and TELLING.get(rung) == rule.name
+    ]
     looked = {(one.rule, one.fact) for one in report.unknowns if one.looked}
     if blocked and (not passed or any(rule == r.name for r, _ in report.outcomes
                                       for rule, _fact in looked if r.rung == rung)):  # fmt: skip
         return MARKS["unknown"], blocked[0].note + " is not known"
     if passed:
-        return MARKS["pass"], passed[-1] if rung in ("cuda", "gpu") else ""
+        return MARKS["pass"], telling[0] if telling else ""
     return MARKS[""], ""
 
 

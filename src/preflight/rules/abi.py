@@ -17,6 +17,7 @@ class Built(NamedTuple):
     label: str
     name: str
     made_for: BuiltFor
+    missing: Tuple[str, ...] = ()
 
 
 def extensions(s: Snapshot) -> List[Built]:
@@ -24,9 +25,8 @@ def extensions(s: Snapshot) -> List[Built]:
     found = []
     for number, one in enumerate(s.extensions.get(())):
         if one.built_for.value:
-            found.append(
-                Built(f"extensions[{number}]", _label(one), one.name.get(""), one.built_for.value)
-            )
+            place, missing = f"extensions[{number}]", one.missing_symbols.get(())
+            found.append(Built(place, _label(one), one.name.get(""), one.built_for.value, missing))
     return found
 
 
@@ -76,6 +76,9 @@ def _abi(s: Snapshot, m: Matrix, torch: Framework, place: str, one: Built) -> Ou
     mine = cuda_numbers(own) if own else None
     if theirs and mine and theirs[0] != mine[0]:
         problems.append((f"CUDA {cuda.value}", f"{label} is a CUDA {own} build"))
+    if one.missing:
+        shown = ", ".join(one.missing[:2])
+        problems.append(("another torch", f"{label} lacks {shown}"))
     if not problems:
         known = abi.known or made_for.torch.known or cuda.known
         if known:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..matrix import UNDECIDED, Matrix, Way, cuda_of_tag, targets
+from ..snapshot import Code as FileCode
 from ..snapshot import Compat, Fact, Framework, Gpu, Snapshot
 from .registry import NotApplicable, Outcome, Undecided
 
@@ -185,9 +186,22 @@ class Code(NamedTuple):
 def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
     """What GPU code a framework build holds: from its files, else from the matrix.
 
-    More than one entry: the platform is unknown and the builds differ by it. Empty: unknown,
-    as for conda, NGC and source builds, whose lists are not those of the public wheels.
+    More than one entry: several libraries, or the platform is unknown and the builds differ by
+    it. Empty: unknown, as for conda, NGC and source builds, whose lists are not those of the
+    public wheels, where the files were not read.
     """
+    read = [
+        Code(
+            one.targets.get(()),
+            one.targets.get(()) + one.partly.get(()),
+            f"code[{number}].file",
+            (),
+        )
+        for number, one in enumerate(s.code.get(()))
+        if one.owner.value == build.framework.name.value and one.main.value
+    ]
+    if read:
+        return read
     inside: Fact[Tuple[str, ...]] = build.framework.arch_list
     if inside.known:
         return [Code(inside.get(()), (), build.place + ".arch_list", ())]
@@ -202,6 +216,10 @@ def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
         for row in m.torch_builds(release, s.os.arch.get(""))
         if row["variant"] == variant
     ]
+
+
+def _all(code: FileCode) -> Tuple[str, ...]:
+    return code.targets.get(()) + code.partly.get(())
 
 
 def labels(all_of: List[Device]) -> str:

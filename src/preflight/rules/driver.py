@@ -238,8 +238,8 @@ def too_old_for_ptx(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Under minor-version compatibility the driver runs machine code of a newer toolkit but refuses
     its PTX (error 222, 'the provided PTX was compiled with an unsupported toolchain'). It fails
-    when a build's only code for a GPU is such PTX. What compiles at run time (NVRTC) is a
-    warning. An extension whose code is not known stays undecided, unless the job's log holds
+    when a build's only code for a GPU is such PTX. What compiles at run time (NVRTC) is only
+    mentioned. An extension whose code is not known stays undecided, unless the job's log holds
     that very error: then the facts and the log agree, and it fails. PTX ISA versions are
     compared, not CUDA numbers (12.5 and 12.6 share one).
 

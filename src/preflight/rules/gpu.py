@@ -40,6 +40,7 @@ def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             for build in found or _arch_lists(s):
                 yield _kernels_of_build(s, m, build, device)
             yield from _kernels_of_extensions(s, m, device)
+            yield from _kernels_of_parts(s, m, device)
 
 
 def _arch_lists(s: Snapshot) -> List[common.Build]:
@@ -64,6 +65,10 @@ def _kernels_of_build(
         missing = build.place + ".arch_list"
         return Undecided((missing,), f"which architectures {build.label} holds", build.label)
     served = [m.kernels(device.capability, code.targets) for code in codes]
+    if codes[0].place.startswith("code["):
+        worst = [i for i, one in enumerate(served) if one.kind == "none"]
+        worst += [i for i, one in enumerate(served) if one.kind == "ptx"] + [0]
+        return _judged(s, m, build, device, codes[worst[0]], served[worst[0]])
     maybe = [m.kernels(device.capability, code.unsure) for code in codes if code.unsure]
     kinds = {one.kind for one in served}
     if kinds == {"none"} and {one.kind for one in maybe} - {"none"} or len(kinds) > 1:
@@ -108,6 +113,39 @@ def _judged(
         subject=build.label,
         severity=WARN if foreign else FAIL,
     )  # fmt: skip
+
+
+def _kernels_of_parts(s: Snapshot, m: Matrix, device: common.Device) -> Iterator[Outcome]:
+    """Libraries of a framework that only some operations use, and extensions' modules."""
+    frameworks = {one.name.value for one in s.frameworks.get(())}
+    unserved = {
+        one.owner.value
+        for one in s.code.get(())
+        if one.main.value and m.kernels(device.capability or "", one.targets.get(())).kind == "none"
+    }
+    for number, one in enumerate(s.code.get(())):
+        owner = one.owner.get("")
+        main = one.main.value and owner in frameworks
+        if not device.capability or main or (owner in frameworks and owner in unserved):
+            continue
+        inside = one.targets.get(()) + one.partly.get(())
+        if m.kernels(device.capability, inside).kind != "none":
+            continue
+        file, place = one.file.get(""), f"code[{number}]"
+        what = f"{file} of {owner}"
+        yield Finding(
+            summary=f"{what} has no code for {_sm(device)}: what it computes fails on "
+            f"{device.label}",
+            observed=f"targets in {file}: {', '.join(inside) or 'none'}",
+            needed=f"{_sm(device)} code or PTX the driver can compile",
+            why="The rest runs; what calls this library stops with 'no kernel image is available'"
+            + (" (torch.linalg)." if "linalg" in file else "."),
+            fix=(f"leave out what uses {owner if owner not in frameworks else file} on this GPU",
+                 f"a build of {owner} with {_sm(device)}"),
+            evidence=evidence(s, place + ".file", place + ".targets", *device.places),
+            subject=what,
+            severity=WARN,
+        )  # fmt: skip
 
 
 def _sm(device: common.Device) -> str:

@@ -7,7 +7,7 @@ from typing import Iterator
 from ..matrix import Matrix
 from ..snapshot import Snapshot
 from .linked import Linked, asked_by, libraries, where
-from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: Judged by rules of their own, not as just any library.
 DRIVER = ("libcuda.so", "libnvidia-ml.so")
@@ -74,6 +74,7 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             ),
             evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH"),
             subject=asked_by(one),
+            severity=INFO if one.library.required.value is False else "",
         )
     if not lost:
         yield _fine(known, "every library that is needed is found")
@@ -110,6 +111,7 @@ def undefined_symbol(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             ),
             evidence=evidence(s, *one.proof),
             subject=asked_by(one),
+            severity=WARN if one.library.required.value is False else "",
         )  # fmt: skip
     if not lacking:
         yield _fine(known, "every symbol that was looked for has a provider")
@@ -266,6 +268,7 @@ def _too_old(s: Snapshot, name: str, found: list[Linked]) -> Iterator[Outcome]:
             ),
             evidence=evidence(s, *one.proof, "os.name", "os.glibc"),
             subject=asked_by(one),
+            severity=WARN if one.library.required.value is False else "",
         )
     if not old:
         yield Passed(f"{name} is new enough")

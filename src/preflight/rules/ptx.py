@@ -7,10 +7,10 @@ from __future__ import annotations
 
 from typing import Iterator, Optional, Tuple
 
-from ..matrix import Matrix
+from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
-from .registry import FAIL, WARN, Finding, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, INFO, Finding, Outcome, Passed, Undecided, evidence
 
 #: What the driver answers when its compiler is older than the PTX (CUDA error 222).
 PTX_ERRORS = ("unsupported toolchain", "unsupported PTX")
@@ -34,6 +34,11 @@ def _refused(s: Snapshot, m: Matrix, cuda: Optional[str]) -> bool:
     """Whether the driver would refuse PTX of this CUDA."""
     ceiling = _ceiling(s, m)
     return bool(cuda and ceiling and m.compiles_ptx(cuda, ceiling) is False)
+
+
+def _same_major(s: Snapshot, m: Matrix, cuda: Optional[str]) -> bool:
+    """Of another major nothing runs at all, and another rule speaks."""
+    return numbers(cuda or "")[:1] == numbers(_ceiling(s, m) or "")[:1]
 
 
 def _log_confirms(s: Snapshot) -> bool:
@@ -89,11 +94,11 @@ def _ptx_of_nvrtc(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     for number, one in enumerate(s.libraries.get(())):
         if not (one.name.value or "").startswith("libnvrtc.so"):
             continue
-        if not _refused(s, m, one.version.value):
+        if not _refused(s, m, one.version.value) or not _same_major(s, m, one.version.value):
             continue
         place = f"libraries[{number}]"
         what = f"NVRTC {one.version.value} compiles kernels at run time"
-        severity = FAIL if _log_confirms(s) else WARN
+        severity = FAIL if _log_confirms(s) else INFO
         places = (place + ".name", place + ".version", "logs")
         yield _ptx_finding(s, m, what, one.version.value or "", "NVRTC", severity, places)
 

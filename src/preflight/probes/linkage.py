@@ -1,0 +1,392 @@
+"""What importing the framework would load, and the GPU code inside: read from the files.
+
+The loader's work is played (:mod:`preflight.binary`), nothing is loaded or run: which file is
+picked for every library and why, which symbols have no provider, for which architectures there
+is machine code, and what the libraries themselves say of their versions.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import replace
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+
+from .. import snapshot as s
+from ..binary import elf, fatbin, symbols, torch_preload, versions
+from ..binary.loader import Object, Problem, Process
+from ..roots import Root
+from .distributions import Distribution, distributions, normalize
+
+#: The libraries that a report tells of, by the beginning of their names.
+TOLD = (
+    "libcud", "libcublas", "libcufft", "libcurand", "libcusolver", "libcusparse", "libnccl",
+    "libnvJitLink", "libnvrtc", "libnvshmem", "libcufile", "libcupti", "libstdc++", "libc.so",
+)  # fmt: skip
+#: Whose library a symbol without a version is, by its beginning.
+OWNERS = (
+    ("nccl", "libnccl.so.2"), ("cudnn", "libcudnn"), ("cublas", "libcublas"),
+    ("cusparse", "libcusparse"), ("nvJitLink", "libnvJitLink"), ("__nvJitLink", "libnvJitLink"),
+    ("cufft", "libcufft"), ("cuda", "libcudart"), ("nvrtc", "libnvrtc"),
+)  # fmt: skip
+#: Names of torch's namespaces in mangled symbols.
+TORCH_SYMBOL = re.compile(r"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
+#: Modules looked at for code that needs torch or CUDA, over all distributions.
+MODULE_LIMIT = 4000
+EXTENSION_LIMIT = 400
+#: In at least this share of a file's fatbins: what its kernels have in common.
+COMMON = 0.95
+_NEEDS = ("libtorch", "libc10", "libcudart.so")
+_VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
+
+
+class Look(NamedTuple):
+    """The environment whose import is played."""
+
+    root: Root
+    env: Mapping[str, str]
+    python: s.PythonEnv
+    torch: s.Framework
+    cwd: str
+
+
+def read(
+    root: Root, env: Mapping[str, str], python: s.PythonEnv, torch: s.Framework, cwd: str = "/"
+) -> s.Snapshot:
+    """Libraries, GPU code, extensions, and torch with what its own files say.
+
+    Unknown with the reason where the interpreter or torch cannot be read.
+    """
+    look = Look(root, env, python, torch, cwd)
+    try:
+        checker = symbols.Checker()
+        process = Process(root, env, python.executable.get(""), cwd=cwd, check=checker.check)
+        process.start()
+        imported = torch_preload.import_torch(
+            process, torch.path.get(""), list(python.path.get(())), torch.cuda.value
+        )
+    except (OSError, elf.BadElf) as error:
+        lost = s.unknown(f"the import cannot be played: {error}", python.executable.get(""))
+        return s.Snapshot(libraries=lost, code=lost, extensions=lost)
+    seen = _Libraries(look, process)
+    found = _Extensions(look, process).read() if not imported.error else []
+    code = [*_torch_code(look), *[one for each in found for one in each.code]]
+    optional = [one for each in found for one in each.problems]
+    told = seen.told(imported.problems, optional)
+    return s.Snapshot(
+        libraries=s.known(tuple(told), "the loader's search, played"),
+        code=s.known(tuple(code), ".nv_fatbin"),
+        extensions=s.known(tuple(one.extension for one in found), "compiled modules"),
+        frameworks=s.known((_torch(look, seen, imported.error),), "its libraries"),
+    )
+
+
+# -- libraries ------------------------------------------------------------------------------
+
+
+class _Libraries:
+    def __init__(self, look: Look, process: Process) -> None:
+        self.look = look
+        self.process = process
+        self.objects = [one for one in process.objects if not one.is_executable]
+
+    def told(self, problems: Sequence[Problem], optional: Sequence[Problem]) -> Iterator[s.Library]:
+        """The CUDA, C and C++ libraries, each as it is found; and what stops the import.
+
+        `optional`: what stops a module of another package, which may never be imported.
+        """
+        needs = [self._need(one, True) for one in problems]
+        needs += [self._need(one, False) for one in optional]
+        for one in self.objects:
+            name = _base(one)
+            if name.startswith(TOLD) and not any(n.name.value == name for n in needs):
+                yield self._library(one, name)
+        yield from needs
+
+    def _library(self, one: Object, name: str) -> s.Library:
+        shipped = self._shipped(one, name)
+        return s.Library(
+            name=s.known(name, one.path),
+            path=s.known(self.process.files.real(one.path), one.path),
+            version=self.version(one),
+            found_by=s.known(one.rule, "ld.so(8)"),
+            needed_by=s.known(one.asked_by.rpartition("/")[2], one.asked_by)
+            if one.asked_by
+            else s.UNKNOWN,
+            needed_version=shipped,
+        )
+
+    def version(self, one: Object) -> s.Fact[str]:
+        """What the file says of its version, else its name."""
+        try:
+            found = versions.read(one.file.host_path)
+        except (OSError, elf.BadElf):
+            found = []
+        if found:
+            return s.known(found[0].version, f"{one.path} ({found[0].source})")
+        named = _VERSION.search(self.process.files.real(one.path))
+        return s.known(named.group(1), one.path) if named else s.UNKNOWN
+
+    def _shipped(self, one: Object, name: str) -> s.Fact[str]:
+        """The version of the framework's own copy, where another one is loaded in its place."""
+        if one.rule in ("rpath", "path", "runpath") or not name.startswith(TOLD):
+            return s.UNKNOWN
+        for place in self._own(name):
+            if self.process.files.real(place) == self.process.files.real(one.path):
+                return s.UNKNOWN
+            try:
+                found = versions.read(self.look.root.on_host(place))
+            except (OSError, elf.BadElf):
+                continue
+            if found:
+                return s.known(found[0].version, place)
+        return s.UNKNOWN
+
+    def _own(self, name: str) -> Iterator[str]:
+        """Where a wheel would have put the library: torch/lib and nvidia/*/lib."""
+        root = self.look.root
+        yield from _files(root, posixpath.join(self.look.torch.path.get(""), "lib"), name)
+        for entry in self.look.python.path.get(()):
+            nvidia = posixpath.join(entry, "nvidia")
+            for folder in root.names(nvidia):
+                yield from _files(root, f"{nvidia}/{folder}/lib", name)
+
+    def _need(self, problem: Problem, required: bool) -> s.Library:
+        """A problem of the loader's as the library that is missing or lacks something."""
+        words = str(problem)
+        by = s.known(problem.needed_by.rpartition("/")[2], words)
+        needed = s.known(required, words)
+        if problem.kind == "library":
+            return s.Library(
+                name=s.known(problem.name, words),
+                missing=s.known(True, words),
+                needed_by=by,
+                required=needed,
+            )
+        name = self._lacking(problem)
+        there = next((one for one in self.objects if _base(one).startswith(name)), None)
+        library = self._library(there, _base(there)) if there else s.Library(
+            name=s.known(name, words)
+        )  # fmt: skip
+        kind, _, number = problem.name.rpartition("_")
+        if problem.kind == "version" and kind in ("GLIBC", "GLIBCXX"):
+            need = s.known(number, words)
+            return replace(library, needed_version=need, needed_by=by, required=needed)
+        lacks: s.Fact[Tuple[str, ...]] = s.known((problem.name,), words)
+        return replace(library, missing_symbols=lacks, needed_by=by, required=needed)
+
+    def _lacking(self, problem: Problem) -> str:
+        """The library that should have a symbol or version: by the message, else by its name."""
+        named = re.search(r"not defined in file (\S+)", problem.text)
+        if named:
+            return named.group(1)
+        if problem.kind == "version":
+            return problem.path.rpartition("/")[2]
+        for beginning, library in OWNERS:
+            if problem.name.startswith(beginning):
+                return library
+        return problem.path.rpartition("/")[2]
+
+
+def _files(root: Root, folder: str, name: str) -> Iterator[str]:
+    path = f"{folder}/{name}"
+    if root.is_file(path):
+        yield path
+
+
+def _base(one: Object) -> str:
+    return one.linkage.soname or one.path.rpartition("/")[2]
+
+
+# -- torch ----------------------------------------------------------------------------------
+
+
+def _torch(look: Look, seen: _Libraries, error: str) -> s.Framework:
+    """What torch's own libraries say of it."""
+    path = look.torch.path.get("")
+    abi: s.Fact[bool] = s.UNKNOWN
+    try:
+        with elf.ElfFile(look.root.on_host(f"{path}/lib/libc10.so")) as file:
+            value = versions.cxx11_abi(file)
+            abi = s.known(value, f"{path}/lib/libc10.so") if value is not None else s.UNKNOWN
+    except (OSError, elf.BadElf):
+        pass
+    source = f"{path}/__init__.py, played"
+    return s.Framework(
+        name=look.torch.name,
+        cxx11_abi=abi,
+        nccl=_static_nccl(look, seen),
+        import_problem=s.known(error, source) if error else s.absent(source),
+    )
+
+
+def _static_nccl(look: Look, seen: _Libraries) -> s.Fact[str]:
+    """The NCCL inside torch, where it is linked statically."""
+    for one in seen.objects:
+        if _base(one).startswith("libtorch_cuda"):
+            try:
+                found = versions.read(one.file.host_path)
+            except (OSError, elf.BadElf):
+                continue
+            for each in found:
+                if each.library == "nccl":
+                    return s.known(each.version, f"{one.path} ({each.source})")
+    return s.UNKNOWN
+
+
+def _torch_code(look: Look) -> Iterator[s.Code]:
+    folder = posixpath.join(look.torch.path.get(""), "lib")
+    names = [n for n in look.root.names(folder) if n.startswith(("libtorch", "libcaffe2"))]
+    for name in names:
+        code = _code(look.root, f"{folder}/{name}", "torch", main="linalg" not in name)
+        if code:
+            yield code
+
+
+def _code(root: Root, path: str, owner: str, main: bool = True) -> Optional[s.Code]:
+    """The GPU code of a file; None when there is none."""
+    try:
+        kernels = fatbin.read(root.on_host(path))
+    except (OSError, elf.BadElf):
+        return None
+    total = kernels.fatbins
+    if not total:
+        return None
+    counts: Dict[str, int] = {}
+    for group, count in kernels.groups.items():
+        for one in group:
+            counts[one] = counts.get(one, 0) + count
+    common = tuple(one for one, count in counts.items() if count >= COMMON * total)
+    partly = tuple(one for one in counts if one not in common)
+    source = f"{path} (.nv_fatbin)"
+    return s.Code(
+        file=s.known(path.rpartition("/")[2], path),
+        owner=s.known(owner, path),
+        targets=s.known(common, source),
+        partly=s.known(partly, source),
+        fatbins=s.known(total, source),
+        # A handful of kernels beside hundreds is for some operations only.
+        main=s.known(main and total > 4, source),
+    )
+
+
+# -- extensions -----------------------------------------------------------------------------
+
+
+class _Found(NamedTuple):
+    extension: s.Extension
+    code: List[s.Code]
+    problems: Tuple[Problem, ...]
+
+
+class _Extensions:
+    """Compiled modules of other distributions that need torch or CUDA."""
+
+    def __init__(self, look: Look, process: Process) -> None:
+        self.look = look
+        self.process = process
+        self._owners = _owners(look)
+
+    def read(self) -> List[_Found]:
+        """Each distribution with such modules once, all of its modules together."""
+        by_owner: Dict[str, List[str]] = {}
+        for path in list(self._modules())[:EXTENSION_LIMIT]:
+            by_owner.setdefault(self._owner(path), []).append(path)
+        return [self._extension(name, paths) for name, paths in by_owner.items()]
+
+    def _modules(self) -> Iterator[str]:
+        looked = 0
+        for entry in self.look.python.path.get(()):
+            for name in self.look.root.names(entry):
+                if name in ("torch", "nvidia", "triton", "numpy", "scipy", "functorch"):
+                    continue
+                for path in _shared(self.look.root, f"{entry}/{name}", 4):
+                    looked += 1
+                    if looked > MODULE_LIMIT:
+                        return
+                    if self._needs_torch(path):
+                        yield path
+
+    def _needs_torch(self, path: str) -> bool:
+        try:
+            with elf.ElfFile(self.look.root.on_host(path)) as file:
+                return any(one.startswith(_NEEDS) for one in file.needed)
+        except (OSError, elf.BadElf):
+            return False
+
+    def _owner(self, path: str) -> str:
+        for entry in self.look.python.path.get(()):
+            if path.startswith(entry + "/"):
+                top = path[len(entry) + 1 :].split("/")[0].split(".")[0]
+                return self._owners.get(top, normalize(top))
+        return path.rpartition("/")[2]
+
+    def _extension(self, name: str, paths: List[str]) -> _Found:
+        problems: List[Problem] = []
+        code = []
+        abi: s.Fact[bool] = s.UNKNOWN
+        cuda: s.Fact[str] = s.UNKNOWN
+        for path in paths:
+            problems += self.process.fork().open(path).problems
+            one = _code(self.look.root, path, name)
+            code += [one] if one else []
+            abi, cuda = self._built(path, abi, cuda)
+        torches = tuple(dict.fromkeys(p.name for p in problems if _is_torch_symbol(p)))
+        source = ", ".join(paths[:3])
+        packages = self.look.python.packages.get({})
+        return _Found(
+            s.Extension(
+                name=s.known(name, source),
+                version=s.known(packages[name], "distributions") if name in packages else s.UNKNOWN,
+                path=s.known(paths[0], source),
+                built_for=s.known(s.BuiltFor(cxx11_abi=abi, cuda=cuda), source),
+                missing_symbols=s.known(torches, source),
+            ),
+            code,
+            tuple(one for one in problems if not _is_torch_symbol(one)),
+        )
+
+    def _built(
+        self, path: str, abi: s.Fact[bool], cuda: s.Fact[str]
+    ) -> Tuple[s.Fact[bool], s.Fact[str]]:
+        try:
+            with elf.ElfFile(self.look.root.on_host(path)) as file:
+                wanted = versions.wanted_cxx11_abi(file)
+                majors = [one for one in file.needed if one.startswith("libcudart.so.")]
+        except (OSError, elf.BadElf):
+            return abi, cuda
+        if wanted is not None and not abi.known:
+            abi = s.known(wanted, path)
+        if majors and not cuda.known:
+            cuda = s.known(majors[0][len("libcudart.so.") :], f"{path} needs {majors[0]}")
+        return abi, cuda
+
+
+def _is_torch_symbol(problem: Problem) -> bool:
+    return problem.kind == "symbol" and bool(TORCH_SYMBOL.search(problem.name))
+
+
+def _shared(root: Root, path: str, depth: int) -> Iterator[str]:
+    """The .so files at or below a path."""
+    if path.endswith(".so") or ".so." in path.rpartition("/")[2]:
+        if root.is_file(path):
+            yield path
+        return
+    if depth and "." not in path.rpartition("/")[2]:
+        for name in root.names(path):
+            yield from _shared(root, f"{path}/{name}", depth - 1)
+
+
+def _owners(look: Look) -> Dict[str, str]:
+    """{top-level name: distribution}, by top_level.txt and by likeness of names."""
+    found: Dict[str, str] = {}
+    try:
+        installed: List[Distribution] = distributions(look.root, look.python.path.get(()))
+    except OSError:
+        return found
+    for one in installed:
+        name = normalize(one.name)
+        text = look.root.first_text((f"{one.where}/top_level.txt",))
+        for top in (text[1].split() if text else []) + [name.replace("-", "_")]:
+            found.setdefault(top, name)
+    return found
