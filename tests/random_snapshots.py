@@ -53,6 +53,20 @@ VARIABLES = {
     "DLC_JOB_ID": ["dlc1"],
     "LD_LIBRARY_PATH": ["/usr/local/cuda/compat", "/usr/local/cuda/lib64/stubs:/x"],
 }
+#: Installed packages that rules look at, and versions that do and do not fit together.
+PACKAGES = {
+    "torchvision": ["0.21.0", "0.22.1+cu128", "0.23.0", "0.24.0.dev20250801", "0.14.1+cu117", "x"],
+    "torchaudio": ["2.6.0", "2.8.0", "2.11.1", "2.1.0+cu121"],
+    "triton": ["3.2.0"],
+    "numpy": ["1.26.4", "2.1.0", "two"],
+    "nvidia-nccl-cu11": ["2.21.5"],
+    "nvidia-nccl-cu12": ["2.21.5", "2.27.3", "2.14.3"],
+    "nvidia-nccl-cu13": ["2.27.7"],
+    "jaxlib": ["0.4.30", "0.4.28+cuda12.cudnn89"],
+    "jax-cuda12-plugin": ["0.4.30", "0.4.28"],
+    "jax-cuda12-pjrt": ["0.4.30"],
+}
+NCCLS = ["2.14.3", "2.21.5", "2.27.3+cuda12.9", "2"]
 
 #: Of a field ("Section.field"): what it could plausibly hold.
 PLAUSIBLE = {
@@ -80,9 +94,22 @@ PLAUSIBLE = {
     "Framework.build": ["pip", "pip", "conda", "ngc", "source"],
     "Framework.arch_list": [tuple(TARGETS[i:]) for i in range(0, 12, 2)] + [tuple(TARGETS[:4]), ()],
     "BuiltFor.cuda": CUDAS,
+    "BuiltFor.torch": [*TORCHES, "2.6", "2.8.0", "2.1.2.post304"],
+    "BuiltFor.python": ["3.8", "3.11", "abi3"],
+    "BuiltFor.numpy": ["1.26.4", "2.0.0"],
     "BuiltFor.arch_list": [("sm_80",), ("compute_90",), ("sm_50", "compute_70"), ()],
-    "Library.name": ["libnvrtc.so.12", "libcudnn.so.9"],
-    "Library.version": CUDAS,
+    "Extension.name": ["flash-attn", "bitsandbytes", "apex"],
+    "Framework.nccl": NCCLS,
+    "Library.name": ["libnvrtc.so.12", "libnvJitLink.so.12", "libcudnn.so.9", "libcudnn_ops.so.9",
+                     "libnccl.so.2", "libc.so.6", "libstdc++.so.6", "libcuda.so", "libcuda.so",
+                     "libcuda.so.1", "libnccl-net.so"],
+    "Library.version": [*CUDAS, *NCCLS, "9.1.0", "9.5.1.17", "2.17", "2.35", "3.4.30"],
+    "Library.needed_version": [*CUDAS, *NCCLS, "9.1.0", "GLIBC_2.28", "GLIBCXX_3.4.29"],
+    "Library.needed_by": ["libtorch_cuda.so", "libcusparse.so.12", "triton", "cupy"],
+    "Library.found_by": ["rpath", "runpath", "ld-library-path", "ld-preload", "ld-cache",
+                         "default"],
+    "Library.path": ["/opt/lib/x.so", "/x/site-packages/torch/lib/libc10.so", "x.so"],
+    "Library.missing_symbols": [(), (), ("ncclCommRegister",), ("a", "b", "c", "d")],
     "Toolkit.version": CUDAS,
     "System.arch": ["x86_64", "aarch64"],
     "Job.gpus_per_node": [0, 1, 8],
@@ -140,14 +167,16 @@ def _value(place, metadata, random, odd):
     if kind == s.RECORDS:
         return tuple(_record(item, random, odd) for _ in range(random.choice([0, 1, 1, 2, 3])))
     if place == "Snapshot.env":
-        return {
-            name: random.choice(values)
-            for name, values in VARIABLES.items()
-            if random.random() < 0.3
-        }
+        return _some(VARIABLES, random)
+    if place == "PythonEnv.packages" and random.random() >= odd:
+        return _some(PACKAGES, random)
     if place in PLAUSIBLE and random.random() >= odd:
         return random.choice(PLAUSIBLE[place])
     return _any_value(kind, random)
+
+
+def _some(table, random):
+    return {name: random.choice(values) for name, values in table.items() if random.random() < 0.3}
 
 
 def _any_value(kind, random):

@@ -20,10 +20,12 @@ HEALTHY = [name for name, one in CASES.items() if one["expected"]["verdict"] == 
 
 #: The cases that the rules of today decide as their maintainers did. A new rule adds to it.
 DECIDED = [
-    "001", "004", "005", "006", "007", "008", "009", "010", "018", "022", "041", "049",
-    "051", "053", "054", "058", "059", "062", "063", "067", "071", "072", "073", "074",
-    "076", "077", "093", "094", "098", "099", "100", "148", "167", "173", "193", "194",
-    "195", "196", "197", "204", "205", "206",
+    "001", "004", "005", "006", "007", "008", "009", "010", "018", "022", "033", "034",
+    "038", "041", "043", "044", "049", "051", "053", "054", "058", "059", "062", "063",
+    "067", "071", "072", "073", "074", "076", "077", "080", "081", "084", "087", "093",
+    "094", "098", "099", "100", "116", "117", "121", "124", "125", "126", "148", "161",
+    "163", "167", "173", "193", "194", "195", "196", "197", "204", "205", "206", "216",
+    "220",
 ]  # fmt: skip
 
 #: Decided by facts and a line of the log that agree: neither fails a job alone.
@@ -109,6 +111,7 @@ def test_without_its_log_a_case_is_decided_as_well(number):
         ("051", "194"),
         ("099", "204"),  # a CPU build, and a CUDA build
         ("074", "197"),  # a compat libcuda that is older than its driver, and one that is newer
+        ("044", "220"),  # an NCCL older than torch was built with, and a newer one
     ],
 )
 def test_twins_come_out_opposite(bad, good):
@@ -152,6 +155,12 @@ def changed(number, *changes):
         ("194", [("driver", "libcuda", "stub")], "link/stub-libcuda"),
         ("194", [("env", "CUDA_VISIBLE_DEVICES", "1")], "gpu/visible-devices-invalid"),
         ("194", [("driver", "library_version", "550.54.15")], "driver/library-mismatch"),
+        ("220", [("libraries", "version", "2.28.9")], "nccl/older-shadows-framework"),
+        ("220", [("packages", "nvidia-nccl-cu12", "2.27.5"), ("libraries", "version", None)],
+         "nccl/duplicate"),
+        ("220", [("libraries", "missing", True), ("libraries", "needed_by", "libtorch_cuda.so")],
+         "link/missing-library"),
+        ("204", [("packages", "torchvision", "0.19.1")], "framework/companion-mismatch"),
     ],
 )  # fmt: skip
 def test_one_fact_breaks_a_healthy_case(number, changes, rule_name):
@@ -174,6 +183,18 @@ def test_one_fact_breaks_a_healthy_case(number, changes, rule_name):
         ("071", [("driver", "libcuda", "compat"), ("driver", "cuda", "13.0"),
                  ("compat", "resolved", True)]),
         ("076", [("gpus", "name", "NVIDIA A10")]),
+        ("033", [("libraries", "missing_symbols", [])]),
+        ("034", [("libraries", "version", "12.4")]),
+        ("038", [("libraries", "version", "8.5.0")]),
+        ("043", [("packages", "nvidia-nccl-cu11", None)]),
+        ("080", [("torch", "version", "2.11.0"), ("torch", "cuda", "13.0")]),
+        ("081", [("torch", "cxx11_abi", False)]),
+        ("084", [("torch", "version", "2.2.0.dev20231106")]),
+        ("087", [("torch", "cxx11_abi", True)]),
+        ("116", [("libraries", "version", "2.28")]),
+        ("121", [("libraries", "version", "8.9.7")]),
+        ("125", [("packages", "jaxlib", "0.4.30")]),
+        ("126", [("libraries", "missing", False)]),
     ],
 )  # fmt: skip
 def test_one_fact_mends_a_broken_case(number, changes):

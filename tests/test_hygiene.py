@@ -26,6 +26,7 @@ LAYERS = (
     ("isolate", "binary", "snapshot_json"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
+    ("tables_schema",),
 )
 LEVEL: Dict[str, int] = {name: at for at, names in enumerate(LAYERS) for name in names}
 #: The one way up: exec writes its report files as check does.
@@ -170,15 +171,43 @@ def is_rule(node: ast.AST) -> bool:
     return {"Iterator", "Outcome"} <= names and len(node.args.args) == 2
 
 
+def rules_in(module: str) -> Set[str]:
+    """The functions of a module that have the look of a rule."""
+    return {node.name for node in tree(module).body if is_rule(node)}
+
+
+def names_taken(module: str) -> Set[Tuple[str, str]]:
+    """(module, name) of everything a module of the rules takes from another one of them."""
+    taken = {tuple(one.name.rsplit(".", 1)) for one in imports(module) if one.name.count(".") == 3}
+    return {(of[len("preflight.") :], name) for of, name in taken if of.startswith("preflight.")}
+
+
 def test_no_rule_is_left_out_of_the_table() -> None:
+    """Rules stand in the module of their subject, or in a part that this module takes them from."""
     subjects = {name.split("/")[0] for name in NAMES}
-    written = {
-        f"{subject}/{node.name.replace('_', '-')}"
-        for subject in subjects
-        for node in tree(f"rules.{subject}").body
-        if is_rule(node)
+    parts_of_rules = {
+        one for one in MODULES if one.startswith("rules.") and one[len("rules.") :] not in subjects
     }
-    assert written == set(NAMES)
+    written = {f"{subject}/{name}" for subject in subjects for name in rules_in(f"rules.{subject}")}
+    for subject in subjects:
+        for part, name in names_taken(f"rules.{subject}"):
+            if part in parts_of_rules and name in rules_in(part):
+                written.add(f"{subject}/{name}")
+    assert {one.replace("_", "-") for one in written} == set(NAMES)
+
+
+#: Functions of a part that look like rules and are none: who runs them.
+PARTS_OF_A_RULE = {("rules.ptx", "outcomes"): "driver/too-old-for-ptx"}
+
+
+def test_no_rule_lies_in_a_part_that_nobody_takes_it_from() -> None:
+    subjects = {name.split("/")[0] for name in NAMES}
+    taken = {one for subject in subjects for one in names_taken(f"rules.{subject}")}
+    for module in MODULES:
+        if module.startswith("rules.") and module[len("rules.") :] not in subjects:
+            idle = {(module, name) for name in rules_in(module)} - taken - set(PARTS_OF_A_RULE)
+            assert not idle, f"{idle}: in no module of a subject"
+    assert set(PARTS_OF_A_RULE.values()) <= set(NAMES)
 
 
 def cited() -> Set[Tuple[str, str]]:

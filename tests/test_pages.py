@@ -116,6 +116,7 @@ def test_trust_is_that_of_the_weakest_row():
         ("torch", "3.1.0", "not in the matrix (1.7.0 to "),
         ("torch", "2.6.0+cu999", "not in the matrix"),
         ("torch", "", "not in the matrix"),
+        ("torch", "+cu124", "not in the matrix"),
     ],
 )
 def test_unknown_names_say_what_is_near(subject, name, words):
@@ -128,6 +129,7 @@ def test_a_driver_newer_than_the_tables_says_so():
     page = entries("driver", "999.1")
     assert page["branch"][0].startswith("newer than the matrix knows")
     assert page["own CUDA"][0].endswith(" or newer")
+    assert "support ends" not in page and page["GPUs"] == ["not known"]
 
 
 # -- the command ----------------------------------------------------------------------------

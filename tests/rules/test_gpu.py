@@ -1,8 +1,23 @@
 """Rules about the GPUs, the code that is there for them, and which of them a job may see."""
 
+from dataclasses import replace
+
 import pytest
 
-from tests.rules.build import A100, H100, RTX4090, T4, V100, finding, outcomes, say, snap, torch
+from preflight import snapshot as s
+from tests.rules.build import (
+    A100,
+    H100,
+    RTX4090,
+    T4,
+    V100,
+    finding,
+    outcomes,
+    say,
+    snap,
+    torch,
+    word,
+)
 
 KERNELS = "gpu/no-kernels-for-architecture"
 VISIBLE = "gpu/visible-devices-invalid"
@@ -205,3 +220,74 @@ def test_a_described_count_cannot_flood_the_report(count):
     env = {"CUDA_VISIBLE_DEVICES": "x"}
     for one in outcomes(VISIBLE, snap(gpus=[dict(A100, count=count)], env=env)):
         assert sum(len(line) for line in getattr(one, "fix", ())) < 1000
+
+
+# -- gpu/too-old-for-triton -------------------------------------------------------------------
+
+TRITON = "gpu/too-old-for-triton"
+P100 = {"name": "Tesla P100-PCIE-16GB", "count": 1, "compute_capability": "6.0"}
+COMPILES = {"job": {"uses_torch_compile": True}}
+EAGER = {"job": {"uses_torch_compile": False}}
+INSTALLED = {"packages": {"triton": "3.2.0"}}
+
+
+@pytest.mark.parametrize(
+    ("document", "expected"),
+    [
+        ({**COMPILES}, "warn"),
+        ({**COMPILES, **INSTALLED}, "warn"),
+        ({**INSTALLED}, "info"),  # torch brings it; the job may not use it
+        ({"packages": {"pytorch-triton": "3.0.0+dedb7bdf33"}}, "info"),
+        ({**EAGER, **INSTALLED}, "n/a"),
+        ({**EAGER}, "n/a"),
+        ({"packages": {"torch": "2.6.0"}}, "n/a"),
+        ({}, "n/a"),
+    ],
+)
+def test_triton_and_a_gpu_before_volta(document, expected):
+    assert say(TRITON, gpus=[P100], **document) == [expected]
+
+
+@pytest.mark.parametrize("gpu", [V100, T4, A100, H100, {"compute_capability": "12.0"}])
+def test_triton_supports_what_is_newer(gpu):
+    assert say(TRITON, gpus=[gpu], **COMPILES) == ["pass"]
+
+
+@pytest.mark.parametrize(
+    ("gpu", "expected"),
+    [
+        ({"name": "Tesla P100-SXM2-16GB"}, "warn"),  # by its name
+        ({"compute_capability": "6.1"}, "warn"),
+        ({"compute_capability": "5.2"}, "warn"),
+        ({"name": "A card nobody knows"}, "unknown"),
+        ({}, "unknown"),
+    ],
+)
+def test_triton_and_what_is_known_of_the_gpu(gpu, expected):
+    assert say(TRITON, gpus=[gpu], **COMPILES) == [expected]
+
+
+def test_triton_where_the_gpu_is_not_known():
+    assert say(TRITON, **COMPILES) == ["unknown"]
+    assert say(TRITON, **INSTALLED) == ["unknown"]
+
+
+@pytest.mark.parametrize("more", [{"gpus": []}, {"env": {"CUDA_VISIBLE_DEVICES": ""}},
+                                  {"gpus": [P100], "env": {"CUDA_VISIBLE_DEVICES": "-1"}},
+                                  {"gpus": [], "job": {"gpus_per_node": 0}}])  # fmt: skip
+def test_triton_in_a_job_without_a_gpu(more):
+    """Every CUDA wheel of torch brings Triton: a job for the CPU must not become undecided."""
+    assert say(TRITON, **INSTALLED, **more) == ["n/a"]
+
+
+def test_triton_where_packages_could_not_be_read():
+    blind = replace(snap(gpus=[P100]), python=s.PythonEnv(packages=s.unknown("timed out")))
+    assert [word(TRITON, one) for one in outcomes(TRITON, blind)] == ["unknown"]
+
+
+def test_triton_names_each_kind_of_gpu_once():
+    mixed = [P100, dict(P100), A100]
+    assert sorted(say(TRITON, gpus=mixed, **COMPILES)) == ["pass", "warn"]
+    found = finding(TRITON, gpus=mixed, **COMPILES)
+    assert "P100" in found.summary and "TORCHDYNAMO_DISABLE=1" in found.fix[0]
+    assert "job.uses_torch_compile" in [one.fact for one in found.evidence]

@@ -217,7 +217,7 @@ def test_what_pins_no_nccl_that_we_know_of(build):
 
 
 def test_each_variant_asks_for_its_own():
-    """2.6.0+cu118 asks for -cu11, 2.9.0+cu130 for -cu13: the default index's pins are not theirs."""
+    """2.6.0+cu118 asks for -cu11, 2.9.0+cu130 for -cu13: not what the default index pins."""
     judged = 0
     for row in M.torch_builds():
         for version in row["versions"] if "cuda" in row else ():
