@@ -360,12 +360,14 @@ def test_odd_files(tmp_path):
         "[[gpu]]\nname = 1\ncapability = [[]]\nsource = [1]\nnames = {}\ntrust = 2020-01-01",
         "[[gpu]]\nname = ''\nsource = []",
         "[[gpu]]\n'\\u0000' = 'x'",
+        '[[gpu]]\nname = "a\\nb\\u2028c"',
     ],
 )
 def test_rows_of_another_kind_are_problems_and_no_fault(tmp_path, text):
     (tmp_path / "gpus.toml").write_text(text, "utf-8")
     problems = tables_check.check(str(tmp_path))
     assert problems and all(one.startswith("gpus.toml: ") for one in problems)
+    assert all(len(one.splitlines()) == 1 for one in problems)
 
 
 def test_a_table_that_does_not_exist(tmp_path):

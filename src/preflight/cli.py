@@ -334,8 +334,12 @@ def _render(report: Report, fmt: str, args: argparse.Namespace, colour: bool) ->
 
 def _json(document: object) -> str:
     import json
+    import re
 
-    return json.dumps(document, indent=2, ensure_ascii=False) + "\n"
+    text = json.dumps(document, indent=2, ensure_ascii=False)
+    # Terminals obey C1 controls and overrides of direction too, not only what JSON must escape.
+    unsafe = "[\x7f-\x9f\u200b-\u200f\u2028-\u202e\u2066-\u2069]"
+    return re.sub(unsafe, lambda found: f"\\u{ord(found.group()):04x}", text) + "\n"
 
 
 def _colour() -> bool:

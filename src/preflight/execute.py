@@ -6,9 +6,11 @@ import argparse
 import os
 from typing import List, Sequence, Tuple
 
-from . import check, launch, settings, verdict
+from . import assume, check, handover, launch, matrix, settings, verdict
 from .policy import BadPolicy
 from .reports import text
+from .snapshot import Snapshot
+from .tables import BadTables
 
 
 def run(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -20,8 +22,11 @@ def run(args: argparse.Namespace, command: Sequence[str]) -> int:
     lenient = (args.mode or os.environ.get("PREFLIGHT_MODE", "")).strip().lower()
     try:
         asked = settings.gather(args, os.environ)
-    except (settings.BadUsage, BadPolicy):
-        if lenient == "off":
+        assume.apply(Snapshot(), asked.assume, matrix.load(asked.overlays))  # said before, not late
+    except (settings.BadUsage, BadPolicy, assume.BadAssumption, BadTables) as error:
+        if lenient == "warn":
+            handover.Log().say(f"{error}; starting anyway (mode warn)")
+        if lenient in ("off", "warn"):
             return launch.become(command, _never, mode="off")
         raise
     return launch.become(

@@ -109,8 +109,12 @@ def environment() -> List[bytes]:
     try:
         with open("/proc/self/environ", "rb") as stream:
             entries = stream.read().split(b"\0")[:-1]
+        readable = True
     except OSError:
-        entries = []
+        entries, readable = [], False
+    except_coerced = set(os.environb) - {b"LC_CTYPE"}
+    if readable and not entries and not except_coerced:
+        return []  # an empty environment, and what Python itself put there
     # Without /proc, or where it is emulated by half: what Python has is the next best.
     return entries or [name + b"=" + value for name, value in os.environb.items()]
 

@@ -16,6 +16,9 @@ from typing import Any, Callable, Dict, Iterable, List, Mapping, NamedTuple, Opt
 #: More than this from one child is garbage.
 ANSWER_LIMIT = 64 << 20
 
+#: Ends an answer: a process that a driver library left behind may hold the pipe open for ever.
+END = b"\n"
+
 #: Children that have not been reaped yet; whoever ends the process early kills these.
 children: Set[int] = set()
 
@@ -108,7 +111,7 @@ def _child(call: Callable[[], Any], write: int, mask: Iterable[int]) -> None:
             answer = {"value": call()}
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer
             answer = {"problem": f"{type(error).__name__}: {error}"}
-        data = json.dumps(answer).encode()
+        data = json.dumps(answer).encode() + END
         while data:
             data = data[os.write(write, data) :]
         code = 0
@@ -136,9 +139,8 @@ def _wait(running: Mapping[str, _Child]) -> None:
         child = pipes[pipe]
         chunk = os.read(pipe, 1 << 16)
         child.size += len(chunk)
-        if chunk and child.size <= ANSWER_LIMIT:
-            child.data.append(chunk)
-        else:
+        child.data.append(chunk)
+        if not chunk or chunk.endswith(END) or child.size > ANSWER_LIMIT:
             os.close(pipe)
             child.pipe = -1
 

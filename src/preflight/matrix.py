@@ -15,6 +15,7 @@ The rules encoded (NVIDIA CUDA Compatibility guide, and the tables' own sources)
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -82,10 +83,8 @@ def cuda_numbers(version: str) -> Optional[Tuple[int, int]]:
 
 def cuda_of_tag(tag: str) -> Optional[str]:
     """The CUDA of a torch variant or local version: "cu121" gives "12.1"; None for "cpu"."""
-    digits = tag[2:]
-    if not tag.startswith("cu") or not digits.isdigit() or len(digits) < 2:
-        return None
-    return f"{digits[:-1]}.{digits[-1]}"
+    found = re.match(r"cu([0-9]{1,2})([0-9])(?![0-9])", tag)  # also cu117.with.pypi.cudnn
+    return f"{found.group(1)}.{found.group(2)}" if found else None
 
 
 class Matrix:

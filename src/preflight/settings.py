@@ -50,9 +50,7 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
     decided = _policy(args.policy or env.get("PREFLIGHT_POLICY", ""))
     fmt = _pick(args.format, env, "FORMAT", None, "text", _one_of("format", FORMATS))
     outputs = args.output or list(filter(None, [env.get("PREFLIGHT_OUTPUT", "")]))
-    root = args.root or env.get("PREFLIGHT_ROOT", "") or "/"
-    if not os.path.isdir(root):
-        raise BadUsage(f"--root {root}: no such directory")
+    root = _root(args.root or env.get("PREFLIGHT_ROOT", "") or "/")
     env_file = args.env_file or env.get("PREFLIGHT_ENV_FILE", "")
     return Settings(
         format=fmt,
@@ -78,6 +76,16 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
             False, _flag,
         ),
     )  # fmt: skip
+
+
+def _root(path: str) -> str:
+    try:
+        found = os.path.abspath(path)
+    except OSError:  # a relative one, and the working directory is gone
+        found = ""
+    if not os.path.isdir(found):
+        raise BadUsage(f"--root {path}: no such directory")
+    return "/" + found.lstrip("/")
 
 
 def overlays(path: str, env: Mapping[str, str]) -> Tuple[str, ...]:
@@ -140,7 +148,7 @@ def _policy(path: str) -> policy.Policy:
     if path:
         return policy.read(path)
     for place in POLICY_PLACES:
-        if os.path.exists(place):
+        if os.path.isfile(place):  # not a FIFO of that name: reading it would wait for ever
             return policy.read(place)
     if _mentions_preflight("pyproject.toml"):
         return policy.read("pyproject.toml")
@@ -148,6 +156,8 @@ def _policy(path: str) -> policy.Policy:
 
 
 def _mentions_preflight(path: str) -> bool:
+    if not os.path.isfile(path):
+        return False
     try:
         with open(path, "rb") as stream:
             return b"[tool.preflight" in stream.read(ENV_FILE_LIMIT)

@@ -211,7 +211,7 @@ def label(kind: str, row: Any) -> str:
         if isinstance(value, list):
             value = str(value[0]) + (", …" if len(value) > 1 else "") if value else None
         if value is not None:
-            words.append(_clipped(str(value)))
+            words.append(_clipped(" ".join(str(value).split())))
     return " ".join(words)
 
 
@@ -222,7 +222,8 @@ def file_problems(found: Mapping[str, Any]) -> Iterator[str]:
             yield from _problems_of_sources(table)
         elif stem not in TABLES:
             known = ", ".join((*TABLES, SOURCES))
-            yield f"{stem}.toml: no table is called so; there are {known}"
+            name = _clipped(" ".join(stem.split()))
+            yield f"{name}.toml: no table is called so; there are {known}"
         else:
             for kind, rows in table.items():
                 if kind in TABLES[stem] and isinstance(rows, list):

@@ -28,8 +28,10 @@ from .rules.registry import (
     Undecided,
     fact_at,
 )
-from .snapshot import Snapshot
+from .snapshot import Fact, Framework, Snapshot
 
+#: Whether this driver runs this framework: no verdict passes without its answer.
+MAIN = "driver/too-old-for-cuda"
 PASS, UNKNOWN = "pass", "unknown"
 ORDER = {FAIL: 0, WARN: 1, INFO: 2}
 
@@ -99,7 +101,7 @@ def judge(
     findings.sort(key=lambda one: (not one.counts, ORDER[one.severity]))
     unknowns = tuple(_missing(snapshot, outcomes))
     return Report(
-        verdict=_verdict(findings, unknowns, outcomes, bool(snapshot.frameworks.value)),
+        verdict=_verdict(findings, unknowns, outcomes, snapshot.frameworks),
         findings=tuple(findings),
         unknowns=unknowns,
         outcomes=tuple(outcomes),
@@ -122,7 +124,7 @@ def _verdict(
     findings: List[Judged],
     unknowns: Tuple[Missing, ...],
     outcomes: List[Tuple[Rule, Outcome]],
-    framework: bool,
+    frameworks: Fact[Tuple[Framework, ...]],
 ) -> str:
     worst = {one.severity for one in findings if one.counts}
     if FAIL in worst:
@@ -133,9 +135,19 @@ def _verdict(
     decided = any(isinstance(one, (Finding, Passed)) for one in about)
     # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
     idle = bool(about) and all(isinstance(one, NotApplicable) for one in about)
-    decided |= framework and idle
+    decided |= bool(frameworks.value) and idle
+    decided &= frameworks.value != () and not frameworks.absent
+    # Of a framework whose CUDA nobody told, what else passes is no answer.
+    decided &= not any(
+        rule.name == MAIN and isinstance(one, Undecided) and _is_of_build(one)
+        for rule, one in outcomes
+    )
     blocked = any(one.looked for one in unknowns)
     return PASS if decided and not blocked else UNKNOWN
+
+
+def _is_of_build(one: Undecided) -> bool:
+    return any(place.startswith("frameworks") for place in one.missing)
 
 
 def _missing(snapshot: Snapshot, outcomes: List[Tuple[Rule, Outcome]]) -> List[Missing]:

@@ -188,6 +188,37 @@ def test_bitsandbytes_runs_on_the_cpu_too():
     assert "fail" not in against(cpu, built("bitsandbytes", cuda="12.4"))
 
 
+# -- what the files themselves say ------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("made_for", "lacks", "expected"),
+    [
+        ({}, ["_ZN3c104cuda9SetDeviceEa"], "fail"),
+        ({"torch": "2.6.0"}, ["_ZN3c104cuda9SetDeviceEa"], "fail"),
+        ({"cxx11_abi": True}, ["_ZN3c104cuda9SetDeviceEa"], "fail"),
+        ({}, [], "pass"),
+        ({"cxx11_abi": True}, [], "pass"),
+        ({"cxx11_abi": False}, [], "fail"),
+        ({"cuda": "11"}, [], "fail"),
+    ],
+)
+def test_the_symbols_of_torch_that_it_needs(made_for, lacks, expected):
+    """Looked up, they decide where nobody wrote down what it was built for."""
+    extension = dict(built(**made_for), missing_symbols=lacks)
+    framework = torch("12.4", "2.6.0", cxx11_abi=True)
+    assert against(framework, extension) == [expected]
+
+
+def test_a_snapshot_of_the_right_number_is_decided_by_its_symbols():
+    alpha = torch("12.3", "2.2.0a0+81ea7a4", build="ngc")
+    vendor_s = built("transformer-engine", torch="2.2.0a0+6a974be")
+    assert against(alpha, vendor_s) == ["unknown"]
+    assert against(alpha, dict(vendor_s, missing_symbols=[])) == ["pass"]
+    found = finding(ABI, torch=alpha, extensions=[dict(vendor_s, missing_symbols=["_ZN2at4_ops"])])
+    assert "_ZN2at4_ops" in found.summary
+
+
 # -- several ----------------------------------------------------------------------------------
 
 

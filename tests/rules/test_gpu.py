@@ -130,7 +130,7 @@ def test_alike_gpus_give_one_finding_and_mixed_ones_only_the_bad():
     eight = [dict(V100) for _ in range(8)]
     assert say(KERNELS, torch=build, gpus=eight, os=X86) == ["fail"]
     mixed = [A100, V100, H100]
-    assert sorted(say(KERNELS, torch=build, gpus=mixed, os=X86)) == ["fail", "pass", "pass"]
+    assert sorted(say(KERNELS, torch=build, gpus=mixed, os=X86)) == ["pass", "pass", "warn"]
     assert "V100" in finding(KERNELS, torch=build, gpus=mixed, os=X86).summary
 
 
@@ -164,16 +164,28 @@ def test_hidden_on_purpose(value):
     assert visible(value) == ["n/a"]
 
 
-@pytest.mark.parametrize("value", ["2", "0,2", "0,1,2", "0,0", "0;1", "0 1", "0,,1", "0,", ",0",
-                                   "all", "cuda:0", "0,-1", "1.0", "GPU-9999", "GPU-aabbccdd-9",
-                                   "0,GPU-9999", "A100", "²", "١"])  # fmt: skip
+@pytest.mark.parametrize("value", ["2", "0,0", "0;1", "0 1", ",0", "all", "cuda:0", "1.0",
+                                   "GPU-9999", "GPU-aabbccdd-9", "A100", "²", "١"])  # fmt: skip
 def test_devices_that_do_not_exist(value):
     assert visible(value) == ["fail"]
 
 
+@pytest.mark.parametrize("value", ["0,2", "0,1,2", "0,GPU-9999"])
+def test_some_that_exist_are_left(value):
+    """One GPU may be all that the job uses; where it says that it uses more, it fails."""
+    assert visible(value) == ["warn"]
+    more = {"gpus": TWO, "env": {"CUDA_VISIBLE_DEVICES": value}, "job": {"gpus_per_node": 3}}
+    assert say(VISIBLE, **more) == ["fail"]
+
+
+@pytest.mark.parametrize("value", ["0,-1", "0,-1,1", "0,", "0,,1"])
+def test_a_list_may_be_ended_on_purpose(value):
+    """CUDA C++ Programming Guide: "0,2,-1,1" shows devices 0 and 2."""
+    assert visible(value) == ["pass"]
+
+
 @pytest.mark.parametrize("value", ["0", "0,1", "7", "x", "GPU-aa"])
 def test_not_in_a_cpu_job(value):
-    assert visible(value, NVIDIA_VISIBLE_DEVICES="void") == ["n/a"]
     assert visible(value, NPROC_PER_NODE="0", DLC_JOB_ID="dlc1") == ["n/a"]
 
 

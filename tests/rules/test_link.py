@@ -126,6 +126,21 @@ def test_each_missing_library_is_named_with_who_needs_it():
     assert "LIBCUPTI" in found.fix[1] and "libraries[0].missing" in [e.fact for e in found.evidence]
 
 
+def test_a_module_that_may_never_be_imported_fails_no_job():
+    """`required` false: only a module of another package asks for it."""
+    lost = lib("libcupti.so.12", "profiler.so", missing=True)
+    assert says(MISSING, dict(lost, required=False)) == ["info"]
+    assert says(MISSING, dict(lost, required=True)) == ["fail"]
+    lacking = lib("libcublas.so.12", "fast.so", missing_symbols=["cublasNew"])
+    assert says(SYMBOL, dict(lacking, required=False)) == ["warn"]
+    assert says(SYMBOL, dict(lacking, required=True)) == ["fail"]
+    old = lib("libc.so.6", "fast.so", version="2.26", needed_version="2.28")
+    assert says(GLIBC, dict(old, required=False)) == ["warn"]
+    assert says(GLIBC, dict(old, required=True)) == ["fail"]
+    both = [dict(lost, required=False), dict(lost, needed_by="libtorch_cuda.so", required=True)]
+    assert says(MISSING, *both) == ["info", "fail"]
+
+
 # -- link/undefined-symbol --------------------------------------------------------------------
 
 
@@ -163,14 +178,15 @@ def test_the_cure_depends_on_how_the_copy_was_found():
 @pytest.mark.parametrize(
     ("more", "expected"),
     [
-        ({}, "warn"),
         ({"version": "12.4", "needed_version": "12.4"}, "warn"),
         ({"version": "12.9", "needed_version": "12.4"}, "warn"),
         ({"version": "12.4.131", "needed_version": "12.4"}, "warn"),
         ({"needed_version": "12.4"}, "warn"),
         ({"version": "12", "needed_version": "12.4"}, "warn"),  # of one major: not surely older
         ({"version": "unreadable", "needed_version": "12.4"}, "warn"),
-        ({"missing_symbols": []}, "warn"),
+        # Nothing says that there is another copy: the path is how this one is found at all.
+        ({}, "pass"),
+        ({"missing_symbols": []}, "pass"),
         ({"version": "12.2", "needed_version": "12.4"}, "fail"),
         ({"version": "11.8", "needed_version": "12"}, "fail"),
         ({"missing_symbols": ["__nvJitLinkComplete_12_4"]}, "fail"),
@@ -199,6 +215,15 @@ def test_what_the_loader_does_not_take_is_no_finding(found_by):
 ])  # fmt: skip
 def test_what_is_in_front_and_no_copy_of_a_framework_s(library):
     assert says(SHADOWED, library) == ["pass"]
+
+
+@pytest.mark.parametrize("found_by", ["ld-library-path", "ld-cache"])
+def test_the_toolkit_of_the_image_is_no_shadow(found_by):
+    """An extension without RPATH finds the CUDA image's libcudart: nobody ships another."""
+    toolkit_s = lib("libcudart.so.12", "amp_C.so", version="12.4", found_by=found_by,
+                    path="/usr/local/cuda/lib64/libcudart.so.12")  # fmt: skip
+    env = {"LD_LIBRARY_PATH": "/usr/local/cuda/lib64"}
+    assert says(SHADOWED, toolkit_s, env=env) == ["pass"]
 
 
 @pytest.mark.parametrize("path", [TORCH_LIB + "libc10.so", NVIDIA + "nccl/lib/libnccl.so.2"])

@@ -6,10 +6,12 @@ A field this format does not have is an error that names it.
 
 from __future__ import annotations
 
+import re
 from dataclasses import fields, replace
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
 from .. import snapshot as s
+from ..matrix import numbers
 from ..snapshot_json import BadSnapshot, check
 
 SOURCE = "described"
@@ -90,6 +92,10 @@ def _list_of(name: str, kind: Type[Any]) -> Callable[[Any], Dict[str, Any]]:
 
 def _driver(value: Any) -> Dict[str, Any]:
     driver = _record(s.Driver, value, "driver")
+    if driver.version.known and not numbers(driver.version.get("")):
+        raise BadDescription(
+            f"driver.version: {driver.version.value!r} is no version (as in 535.104.05)"
+        )
     if driver.libcuda.known and driver.libcuda.value not in LIBCUDA:
         raise BadDescription(f"driver.libcuda: {driver.libcuda.value!r} is none of {LIBCUDA}")
     return {"driver": driver}
@@ -142,7 +148,20 @@ def _record(kind: Type[Any], document: Any, where: str) -> Any:
             values[key] = s.known(_records(item, value, place), SOURCE)
         else:
             values[key] = s.known(check(value, kind_of, place), SOURCE)
+            _spelled(key, values[key].value, place)
     return kind(**values)
+
+
+def _spelled(key: str, value: Any, place: str) -> None:
+    """What cannot be read is an error: a rule would take it for a GPU that nothing serves."""
+    if key == "count" and not 0 <= value <= 100_000:
+        raise BadDescription(f"{place}: {value} is no number of GPUs")
+    if key == "compute_capability" and not re.match(r"\d{1,2}\.\d$", value):
+        raise BadDescription(f"{place}: {value!r} is no compute capability (as in 8.0)")
+    if key == "arch_list":
+        for one in value:
+            if not re.match(r"(sm|compute)_\d{2,3}[af]?$", one):
+                raise BadDescription(f"{place}: {one!r} is no target (as in sm_80, compute_90)")
 
 
 def _records(kind: Type[Any], value: Any, where: str) -> Tuple[Any, ...]:

@@ -162,7 +162,7 @@ def _note(root: Root, path: str) -> Optional[Dict[str, Any]]:
     try:
         data = elf.note(root.on_host(path), NOTE_SECTION, NOTE_OWNER)
         note = json.loads(data.rstrip(b"\0").decode()) if data else None
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return note if isinstance(note, dict) else None
 

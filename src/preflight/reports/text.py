@@ -8,8 +8,9 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 
 from .. import __version__
 from .. import snapshot as s
+from ..matrix import cuda_of_tag
 from ..rules.registry import Evidence, Finding, NotApplicable, Outcome, Passed, Undecided
-from ..verdict import Judged, Missing, Report
+from ..verdict import MAIN, Judged, Missing, Report
 
 #: The chain, top to bottom, and what each link is called.
 RUNGS = (
@@ -139,6 +140,11 @@ def _cuda(snapshot: s.Snapshot) -> str:
     builds = [one for one in snapshot.frameworks.get(()) if one.cuda.known]
     if builds:
         return ", ".join(f"{one.cuda.value} for {one.name.value}" for one in builds)
+    unread = [one for one in snapshot.frameworks.get(()) if not one.cuda.absent]
+    if unread:
+        told = [(cuda_of_tag(one.version.get("").partition("+")[2]), one) for one in unread]
+        words = [f"{cuda or 'unknown'} for {one.name.value}" for cuda, one in told]
+        return ", ".join(words)
     return "no framework needs it" if snapshot.frameworks.known else "unknown"
 
 
@@ -280,6 +286,9 @@ def _undecided(report: Report) -> str:
     blocking: Optional[Missing] = next((one for one in report.unknowns if one.looked), None)
     if blocking:
         return f"{blocking.note}: {blocking.reason}; to know it: {blocking.how_to_know}"
+    asked = next((one for one in report.unknowns if one.rule == MAIN), None)
+    if asked:
+        return f"{asked.note}; to know it: {asked.how_to_know}"
     return "the facts given decide nothing"
 
 

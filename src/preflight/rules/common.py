@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from ..matrix import UNDECIDED, Matrix, Way, cuda_of_tag, targets
@@ -11,6 +12,9 @@ from .registry import NotApplicable, Outcome, Undecided
 
 #: Values of NVIDIA_VISIBLE_DEVICES that give a container no GPU (NVIDIA Container Toolkit docs).
 NO_DEVICES = ("", "void", "none")
+
+
+_GPU_NODE = re.compile(r"/dev/(nvidia\d+|dxg|nvhost-gpu)$")
 
 
 class Libcuda(NamedTuple):
@@ -98,7 +102,24 @@ def devices(s: Snapshot, m: Matrix) -> List[Device]:
             capability = m.capability(name)
         label = name or (f"GPU of compute capability {capability}" if capability else "GPU")
         found.append(Device(place, gpu, label, capability, tuple(places)))
-    return found
+    return _chosen(s, found)
+
+
+def _chosen(s: Snapshot, all_of: List[Device]) -> List[Device]:
+    """Those of different GPUs that CUDA_VISIBLE_DEVICES names; all where that cannot be told.
+
+    CUDA numbers the fastest first: an index is NVML's only with CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    """
+    entries = [one.strip() for one in s.variable("CUDA_VISIBLE_DEVICES").get("").split(",")]
+    picked: List[Device] = []
+    if all(one.startswith("GPU-") for one in entries):
+        picked = [d for d in all_of if d.gpu.uuid.get("").startswith(tuple(entries))]
+    elif s.variable("CUDA_DEVICE_ORDER").value == "PCI_BUS_ID" and all(
+        one.isascii() and one.isdecimal() and int(one) < len(all_of) for one in entries
+    ):
+        alone = all(d.gpu.count.get(1) == 1 for d in all_of)
+        picked = [all_of[int(one)] for one in entries] if alone else []
+    return picked or all_of
 
 
 def builds(s: Snapshot, m: Matrix) -> List[Build]:
@@ -163,7 +184,8 @@ def gpu_hidden(s: Snapshot) -> Optional[str]:
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
         return f"CUDA_VISIBLE_DEVICES={visible!r} hides every GPU"
     given = s.variable("NVIDIA_VISIBLE_DEVICES").value
-    if given is not None and given.strip() in ("void", "none"):
+    # CDI sets "void" in a container that it gives GPUs (NVIDIA/nvidia-container-toolkit#395).
+    if given is not None and given.strip() in ("void", "none") and not _has_gpu(s):
         return f"NVIDIA_VISIBLE_DEVICES={given} asks for no GPU"
     if s.job.gpus_per_node.value == 0:
         return "the job asks for no GPU"
@@ -172,6 +194,14 @@ def gpu_hidden(s: Snapshot) -> Optional[str]:
     if s.gpus.assumed and s.gpus.value == ():
         return "assumed to have no GPU"
     return None
+
+
+def _has_gpu(s: Snapshot) -> bool:
+    """Whether GPUs were given to this container, whatever its variables say."""
+    nodes = s.driver.device_nodes
+    if s.driver.nvml.value == "ok" or not nodes.known:
+        return bool(s.gpus.value)
+    return any(_GPU_NODE.match(one) for one in nodes.get(()))
 
 
 class Code(NamedTuple):
@@ -210,7 +240,8 @@ def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
     release, _, local = (build.framework.version.value or "").partition("+")
     if not release:
         return []
-    variant = local or "cu" + build.cuda.replace(".", "")
+    variant = local.partition(".")[0] if local.startswith("cu") else local
+    variant = variant or "cu" + build.cuda.replace(".", "")
     return [
         Code(targets(row), targets(row, unsure=True), "", tuple(row["source"]))
         for row in m.torch_builds(release, s.os.arch.get(""))

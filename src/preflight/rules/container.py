@@ -64,6 +64,8 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield NotApplicable(hidden)
     elif s.os.wsl.value:
         yield NotApplicable("WSL2 has no /dev/nvidia-uvm")
+    elif {"/dev/dxg", "/dev/nvhost-gpu"} & set(s.driver.device_nodes.get(())):
+        yield NotApplicable("WSL2 and Jetson have no /dev/nvidia-uvm")
     elif uvm.value is True:
         yield Passed("/dev/nvidia-uvm is there")
     elif uvm.unknown:

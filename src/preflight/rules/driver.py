@@ -18,6 +18,8 @@ from .registry import (
     fact_at,
 )
 
+MIG_FIX = "on the node: sudo nvidia-smi mig -cgi PROFILE -C, then give the container that device"
+
 
 def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """A CUDA job is here, and no NVIDIA driver or GPU can be seen.
@@ -50,7 +52,9 @@ def not_visible(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="CUDA cannot start without the driver: the framework falls back to the CPU or "
             "stops with 'Found no NVIDIA driver on your system' or error 35 or 100.",
             fix=(
-                "on a GPU node: docker run --gpus all …, or ask the scheduler for GPUs",
+                MIG_FIX
+                if problem.startswith("MIG")
+                else "on a GPU node: docker run --gpus all …, or ask the scheduler for GPUs",
                 "for a job that is meant to run on the CPU: export CUDA_VISIBLE_DEVICES=",
             ),
             evidence=evidence(s, *places),
@@ -75,6 +79,9 @@ def _invisible(s: Snapshot) -> Tuple[str, Tuple[str, ...]]:
         return "no libcuda.so.1 can be found here", places
     if s.gpus.value == ():
         return "the driver shows no GPU", places
+    gpus = s.gpus.get(())
+    if gpus and all(one.mig_mode.value is True and one.mig_devices.value == () for one in gpus):
+        return "MIG is on and no MIG device exists here", (*places, "gpus[0].mig_devices")
     return "", places
 
 
@@ -95,7 +102,7 @@ def library_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield NotApplicable(f"libcuda is {s.driver.libcuda.value}: other rules speak")
     elif s.driver.visible.value is False and not kernel:
         yield NotApplicable("no driver can be seen here")
-    elif mismatch or (kernel and library and numbers(kernel) != numbers(library)):
+    elif mismatch or (kernel and library and _differ(kernel, library)):
         yield Finding(
             summary=f"driver libraries {library or '(NVML)'} do not belong to kernel driver "
             f"{kernel or 'that is loaded'}",
@@ -116,6 +123,13 @@ def library_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     else:
         missing = [p for p in ("version", "library_version") if not getattr(s.driver, p).known]
         yield Undecided(tuple("driver." + p for p in missing), "whether the two halves match")
+
+
+def _differ(one: str, other: str) -> bool:
+    """Whether two versions differ as far as both are told ("580" is any driver of that branch)."""
+    first, second = numbers(one), numbers(other)
+    told = min(len(first), len(second))
+    return first[:told] != second[:told]
 
 
 def too_old_for_cuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -156,7 +170,8 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
             if not f.known
         )  # fmt: skip
         if m.oldest_driver(build.cuda) is None or not missing:  # beyond the tables
-            missing = (build.place + ".cuda",)
+            told = "cuda" if build.framework.cuda.known else "version"
+            missing = (f"{build.place}.{told}",)
         return Undecided(missing, f"whether this driver runs CUDA {build.cuda}", build.label)
     lifts = _compat_perhaps(s, m, build.cuda)
     if not way.runs and lifts:

@@ -10,7 +10,7 @@ from . import common
 from .abi import extension_abi_mismatch, numpy_abi_mismatch, python_abi_mismatch
 from .companions import companion_mismatch, plugin_mismatch
 from .cures import torch_that_runs
-from .registry import FAIL, INFO, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 
 def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -19,7 +19,7 @@ def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Decided by the build's own record of its CUDA (torch/version.py, TensorFlow's build_info,
     JAX's plugins), not by its version number. It applies when GPUs are here or asked for, and
     nothing hides them on purpose. When another framework here is a CUDA build, the CPU build
-    may be meant (data loading, logging): then it is only mentioned.
+    may be meant (data loading, logging): then torch is a warning, others are only mentioned.
 
     Fix: the CUDA build of the same release.
     """
@@ -37,7 +37,8 @@ def cpu_only_build(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         if cuda:
             yield Passed(f"{label} is a CUDA {cuda} build", label)
         elif one.cuda.absent or (one.version.value or "").endswith("+cpu"):
-            yield _cpu(s, m, one, number, reason, INFO if cuda_builds else FAIL)
+            beside = WARN if one.name.value == "torch" else INFO
+            yield _cpu(s, m, one, number, reason, beside if cuda_builds else FAIL)
         else:
             place = f"frameworks[{number}].cuda"
             yield Undecided((place,), f"whether {label} is a CUDA build", label)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ..matrix import Kernels, Matrix, numbers
@@ -36,11 +37,19 @@ def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     elif not gpus:
         yield Undecided(("gpus",), "which GPU the code must run on")
     else:
-        for device, _count in common.alike(gpus):
-            for build in found or _arch_lists(s):
-                yield _kernels_of_build(s, m, build, device)
+        kinds = [device for device, _count in common.alike(gpus)]
+        for build in found or _arch_lists(s):
+            yield from _of_kinds([_kernels_of_build(s, m, build, one) for one in kinds])
+        for device in kinds:
             yield from _kernels_of_extensions(s, m, device)
             yield from _kernels_of_parts(s, m, device)
+
+
+def _of_kinds(outcomes: List[Outcome]) -> List[Outcome]:
+    """Where one kind of GPU is served, another beside it (a display card) is a warning."""
+    if not any(isinstance(one, Passed) for one in outcomes):
+        return outcomes
+    return [replace(one, severity=WARN) if isinstance(one, Finding) else one for one in outcomes]
 
 
 def _arch_lists(s: Snapshot) -> List[common.Build]:
@@ -219,6 +228,7 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     count = sum(one.count.get(1) for one in s.gpus.get(()))
     bad: Optional[_Token] = None
+    seen: List[str] = []
     entries = [one.strip() for one in (given.value or "").split(",")]
     for number, entry in enumerate(entries):
         problem = _entry_problem(s, entry, entries[:number], count)
@@ -228,10 +238,15 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         if problem:
             bad = _Token(entry, problem)
             break
+        seen.append(entry)
     if bad is None:
         yield Passed(f"CUDA_VISIBLE_DEVICES={given.value} names devices that exist")
         return
-    kept = entries.index(bad.text)
+    kept = 0 if bad.problem == "is named twice" else len(seen)  # a repeated index hides all
+    enough = 0 < kept >= s.job.gpus_per_node.get(0)
+    if enough and bad.text in ("-1", ""):
+        yield Passed(f"CUDA_VISIBLE_DEVICES={given.value} shows {kept} GPU(s) and ends there")
+        return
     yield Finding(
         summary=f"CUDA_VISIBLE_DEVICES={given.value}: {bad.text!r} {bad.problem}",
         observed=f"CUDA_VISIBLE_DEVICES={given.value} with {count} GPU(s) in this container",
@@ -244,6 +259,7 @@ def visible_devices_invalid(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             "export CUDA_VISIBLE_DEVICES=" + ",".join(str(n) for n in range(min(count, 64))),
         ),
         evidence=evidence(s, "env.CUDA_VISIBLE_DEVICES", "gpus"),
+        severity=WARN if enough else FAIL,  # what is left may be all that the job uses
     )
 
 
@@ -264,6 +280,10 @@ def _uuid_problem(s: Snapshot, entry: str) -> Optional[str]:
     if entry.upper().startswith("MIG-"):
         names = [name for one in gpus for name in one.mig_devices.get(())]
         names = [name for name in names if name.startswith("MIG-")]
+        if entry.upper().startswith("MIG-GPU-") and not any(
+            n.startswith("MIG-GPU-") for n in names
+        ):
+            return None  # the form of R450 and R460, MIG-GPU-UUID/GI/CI: NVML no longer prints it
         return None if not names else ("" if entry in names else "does not exist here")
     uuids = [one.uuid.value for one in gpus if one.uuid.value]
     if len(uuids) < len(gpus) or not uuids:
