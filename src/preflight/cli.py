@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .verdict import Report
 
-COMMANDS = ("check", "exec", "diagnose", "what-if", "matrix", "snapshot", "rules")
+COMMANDS = ("check", "exec", "diagnose", "what-if", "link", "matrix", "snapshot", "rules")
 USAGE = 2
 DOCUMENT_LIMIT = 64 << 20
 
@@ -26,10 +26,21 @@ starts, without importing torch or initialising CUDA.
   preflight exec -- CMD…       check, then become CMD
   preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
   preflight what-if --driver V --gpu NAME --torch SPEC   a stack nobody has installed
+  preflight link [PATH|MODULE] what would be loaded, and why (nothing: import torch)
   preflight matrix driver|cuda|gpu|torch NAME   what the tables say of it; matrix check DIR
   preflight snapshot           the facts alone, as JSON
   preflight rules [NAME]       what the rules mean
 """
+PURPOSE = {
+    "exec": "Check, then become CMD: same PID, environment, descriptors and arguments. A FAIL stops "
+    "it with 78 (75 where another node may do), unless the mode is warn or off.",
+    "diagnose": "Judge a described environment, or a snapshot that `preflight snapshot` wrote.",
+    "what-if": "Judge a stack nobody has installed, by the same rules.",
+    "link": "What the loader would load for a library, a program, a package's compiled modules, or "
+    "import torch: which rule found each file, what is missing, the GPU code inside. Runs nothing.",
+    "snapshot": "Print the facts of this machine (or --root) as JSON, without judging them.",
+    "rules": "List the rules, or explain one: what it means, how it is decided, the fix, the source.",
+}
 EPILOG = """\
 Each option has a PREFLIGHT_ variable (PREFLIGHT_TIMEOUT, PREFLIGHT_ASSUME_DRIVER, …): a flag wins
 over the variable, the variable over the policy file (preflight.toml, /etc/preflight.toml, or
@@ -86,7 +97,7 @@ def _parser(command: str, usage: str) -> _Parser:
     parser = _Parser(
         prog="preflight",
         usage=usage,
-        description=DESCRIPTION,
+        description=PURPOSE.get(command, DESCRIPTION),
         epilog=EPILOG,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -270,6 +281,30 @@ def _matrix(words: List[str]) -> int:
     return _print(matrix_text.render(page, _width()))
 
 
+def _link(words: List[str]) -> int:
+    parser = _parser("link", "preflight link [options] [PATH|MODULE]")
+    parser.add_argument("what", nargs="?", default="", metavar="PATH|MODULE",
+                        help="a library, a program, or a package; nothing: import torch")  # fmt: skip
+    args = parser.parse_args(words)
+    from . import linktree, settings
+    from .binary.elf import BadElf
+    from .roots import Root
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    try:
+        made = linktree.trees(Root(asked.root), asked.env, asked.python, args.what)
+    except (OSError, BadElf, linktree.NothingToLink) as error:
+        words_of = getattr(error, "strerror", None) or str(error)
+        return _usage(f"link: {args.what or 'import torch'}: {words_of}")
+    text = _json(linktree.as_json(made)) if asked.format == "json" else linktree.as_text(made)
+    for output in asked.outputs:
+        _write(output.path, text)
+    if not asked.outputs:
+        _print(text)
+    return 78 if any(one.problems for one in made) else 0
+
+
 def _rules(words: List[str]) -> int:
     parser = _parser("rules", "preflight rules [NAME]")
     parser.add_argument("name", nargs="?", metavar="NAME")
@@ -297,6 +332,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
     "exec": _exec,
     "diagnose": _diagnose,
     "what-if": _what_if,
+    "link": _link,
     "matrix": _matrix,
     "snapshot": _snapshot,
     "rules": _rules,

@@ -377,6 +377,15 @@ def _shared(root: Root, path: str, depth: int) -> Iterator[str]:
             yield from _shared(root, f"{path}/{name}", depth - 1)
 
 
+def modules_of(root: Root, python: s.PythonEnv, name: str) -> Iterator[str]:
+    """The compiled modules of a top-level package or module on sys.path."""
+    top = name.replace("-", "_").split(".")[0]
+    for entry in python.path.get(()):
+        for one in root.names(entry):
+            if one == top or one.startswith(top + "."):
+                yield from _shared(root, f"{entry}/{one}", 4)
+
+
 def _owners(look: Look) -> Dict[str, str]:
     """{top-level name: distribution}, by top_level.txt and by likeness of names."""
     found: Dict[str, str] = {}

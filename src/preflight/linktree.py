@@ -1,0 +1,175 @@
+"""`preflight link`: what would be loaded, by which rule, what is missing, and the GPU code inside.
+
+An `ldd` that explains, and runs nothing: the loader's work is played over the files.
+"""
+
+from __future__ import annotations
+
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+
+from .binary import elf, fatbin, symbols, torch_preload, versions
+from .binary.loader import Object, Process
+from .probes.frameworks import read_frameworks
+from .probes.interpreter import find_interpreter
+from .probes.linkage import modules_of
+from .probes.place import place
+from .probes.python_env import read_environment
+from .roots import Root
+
+SCHEMA = "preflight.link/1"
+
+
+class NothingToLink(ValueError):
+    """Nothing to start from: the message says what was looked for."""
+
+
+class Node(NamedTuple):
+    """One library: its name, file, who asked first, the rule that found it, what it says of itself."""
+
+    name: str
+    path: str
+    real: str
+    asked_by: str
+    rule: str
+    version: str
+    targets: Tuple[str, ...]
+
+
+class Tree(NamedTuple):
+    """What would be loaded from one start, in load order, and what stops it."""
+
+    title: str
+    nodes: Tuple[Node, ...]
+    problems: Tuple[str, ...]
+    ignored: Tuple[str, ...]
+
+
+def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tree]:
+    """The trees of a file, a module's compiled parts, or (`what` empty) of `import torch`.
+
+    Raises NothingToLink, OSError and BadElf.
+    """
+    at = place(root, env)
+    if what.startswith(("/", ".")) or "/" in what:
+        path = at.absolute(what)
+        with elf.ElfFile(root.on_host(path)) as file:
+            program = bool(file.interpreter)
+        if program:
+            process = _process(root, env, path, at.cwd)
+            return [_tree(path, process, process.start().problems)]
+        process = _started(root, env, python, at.cwd)
+        return [_tree(path, process, process.open(path).problems)]
+    process = _started(root, env, python, at.cwd)
+    found = find_interpreter(root, env, python)
+    environment = read_environment(root, found.get(""), env)
+    torch = next(
+        (f for f in read_frameworks(root, environment, env, "") if f.name.value == "torch"), None
+    )
+    if not what or what == "torch":
+        if torch is None:
+            raise NothingToLink(f"no torch in {found.value}")
+        path = list(environment.path.get(()))
+        done = torch_preload.import_torch(process, torch.path.get(""), path, torch.cuda.value)
+        title = f"import torch ({torch.path.value}, {torch.version.value})"
+        return [_tree(title, process, done.problems)]
+    if torch is not None:
+        torch_preload.import_torch(
+            process, torch.path.get(""), list(environment.path.get(())), torch.cuda.value
+        )
+    files = list(modules_of(root, environment, what))
+    if not files:
+        raise NothingToLink(f"no compiled module of {what!r} in {found.value}")
+    made = []
+    for path in files:
+        own = process.fork()
+        before = len(own.objects)
+        made.append(_tree(path, own, own.open(path).problems, before))
+    return made
+
+
+def _process(root: Root, env: Mapping[str, str], program: str, cwd: str) -> Process:
+    return Process(root, env, program, cwd=cwd, check=symbols.Checker().check)
+
+
+def _started(root: Root, env: Mapping[str, str], python: str, cwd: str) -> Process:
+    """A process of the job's interpreter, in which libraries are opened."""
+    found = find_interpreter(root, env, python)
+    if not found.known:
+        raise NothingToLink(f"no Python to load it in: {found.unknown or found.source}")
+    process = _process(root, env, found.get(""), cwd)
+    process.start()
+    return process
+
+
+def _tree(title: str, process: Process, problems: Tuple[Any, ...], before: int = 0) -> Tree:
+    return Tree(
+        title,
+        tuple(_node(process, one) for one in process.objects[before:]),
+        tuple(str(one) for one in problems),
+        tuple(f"{one.name}: {one.problem}" for one in process.ignored),
+    )
+
+
+def _node(process: Process, one: Object) -> Node:
+    targets: Tuple[str, ...] = ()
+    version = ""
+    try:
+        kernels = fatbin.read(one.file.host_path)
+        targets = (*kernels.code, *kernels.ptx)
+        found = versions.read(one.file.host_path)
+        version = found[0].version if found else ""
+    except (OSError, elf.BadElf):
+        pass
+    return Node(
+        one.path.rpartition("/")[2], one.path, process.files.real(one.path),
+        one.asked_by, one.rule, version, targets,
+    )  # fmt: skip
+
+
+def as_json(made: List[Tree]) -> Dict[str, Any]:
+    """The trees as a JSON document."""
+    return {
+        "schema": SCHEMA,
+        "trees": [
+            {
+                "title": one.title,
+                "libraries": [
+                    {**node._asdict(), "targets": list(node.targets)} for node in one.nodes
+                ],
+                "problems": list(one.problems),
+                "ignored": list(one.ignored),
+            }
+            for one in made
+        ],
+    }
+
+
+def as_text(made: List[Tree]) -> str:
+    """The trees as text: who asked for what, found by which rule."""
+    lines: List[str] = []
+    for one in made:
+        lines += [one.title, *_branches(one), ""]
+        lines += [f"  would fail: {text}" for text in one.problems]
+        lines += [f"  LD_PRELOAD ignored: {text}" for text in one.ignored]
+        if not one.problems:
+            lines.append("  every library is found and every symbol has a provider")
+        lines.append("")
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def _branches(tree: Tree) -> Iterator[str]:
+    children: Dict[str, List[Node]] = {}
+    paths = {node.path for node in tree.nodes}
+    for node in tree.nodes:
+        children.setdefault(node.asked_by if node.asked_by in paths else "", []).append(node)
+    seen = set()
+    todo = [(node, 1) for node in reversed(children.get("", []))]
+    while todo:
+        node, depth = todo.pop()
+        if node.path in seen:
+            continue
+        seen.add(node.path)
+        head = "  " * depth + node.name
+        facts = [node.rule, node.real, node.version, " ".join(node.targets)]
+        yield f"{head:<44} " + "  ".join(filter(None, facts))
+        todo += [(one, depth + 1) for one in reversed(children.get(node.path, []))]
