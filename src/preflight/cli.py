@@ -32,14 +32,14 @@ starts, without importing torch or initialising CUDA.
   preflight rules [NAME]       what the rules mean
 """
 PURPOSE = {
-    "exec": "Check, then become CMD: same PID, environment, descriptors and arguments. A FAIL stops "
-    "it with 78 (75 where another node may do), unless the mode is warn or off.",
+    "exec": "Check, then become CMD: same PID, environment, descriptors and arguments. A FAIL "
+    "stops it with 78 (75 where another node may do), unless the mode is warn or off.",
     "diagnose": "Judge a described environment, or a snapshot that `preflight snapshot` wrote.",
     "what-if": "Judge a stack nobody has installed, by the same rules.",
     "link": "What the loader would load for a library, a program, a package's compiled modules, or "
     "import torch: which rule found each file, what is missing, the GPU code inside. Runs nothing.",
     "snapshot": "Print the facts of this machine (or --root) as JSON, without judging them.",
-    "rules": "List the rules, or explain one: what it means, how it is decided, the fix, the source.",
+    "rules": "List the rules, or explain one: meaning, how it is decided, the fix, the source.",
 }
 EPILOG = """\
 Each option has a PREFLIGHT_ variable (PREFLIGHT_TIMEOUT, PREFLIGHT_ASSUME_DRIVER, …): a flag wins
@@ -283,8 +283,8 @@ def _matrix(words: List[str]) -> int:
 
 def _link(words: List[str]) -> int:
     parser = _parser("link", "preflight link [options] [PATH|MODULE]")
-    parser.add_argument("what", nargs="?", default="", metavar="PATH|MODULE",
-                        help="a library, a program, or a package; nothing: import torch")  # fmt: skip
+    words_for = "a library, a program, or a package; nothing: import torch"
+    parser.add_argument("what", nargs="?", default="", metavar="PATH|MODULE", help=words_for)
     args = parser.parse_args(words)
     from . import linktree, settings
     from .binary.elf import BadElf

@@ -24,7 +24,7 @@ class NothingToLink(ValueError):
 
 
 class Node(NamedTuple):
-    """One library: its name, file, who asked first, the rule that found it, what it says of itself."""
+    """One library: its file, who asked first, which rule found it, what it says of itself."""
 
     name: str
     path: str
@@ -68,8 +68,9 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
     if not what or what == "torch":
         if torch is None:
             raise NothingToLink(f"no torch in {found.value}")
-        path = list(environment.path.get(()))
-        done = torch_preload.import_torch(process, torch.path.get(""), path, torch.cuda.value)
+        done = torch_preload.import_torch(
+            process, torch.path.get(""), list(environment.path.get(())), torch.cuda.value
+        )
         title = f"import torch ({torch.path.value}, {torch.version.value})"
         return [_tree(title, process, done.problems)]
     if torch is not None:

@@ -418,6 +418,15 @@ class Matrix:
         rows = self._tables["companions"]["companion"]
         return [str(row["torch"]) for row in rows if version in row.get(package, [])]
 
+    def accepts(self, package: str, version: str, torch: str) -> bool:
+        """Whether a companion that pins no torch exactly takes this one (or any from its own)."""
+        for row in self._tables["companions"].get("loose", []):
+            if row["package"] == package and version in row["versions"]:
+                fits = self.torches_of(package, version)
+                least = str(row.get("torch", ">=" + (fits[0] if fits else "0")))
+                return numbers(torch) >= numbers(least.lstrip(">="))
+        return False
+
     def binds(self, package: str) -> str:
         """What an extension is tied to: "torch-version", "torch-abi" or "cuda-version"."""
         for row in self._tables["extensions"]["extension_package"]:

@@ -131,6 +131,8 @@ class _Libraries:
         """The version of the framework's own copy, where another one is loaded in its place."""
         if one.rule in ("rpath", "path", "runpath") or not name.startswith(TOLD):
             return s.UNKNOWN
+        if self.look.torch.build.get("pip") != "pip":
+            return s.UNKNOWN  # other builds use the system's; a stray wheel is no need of theirs
         for place in self._own(name):
             if self.process.files.real(place) == self.process.files.real(one.path):
                 return s.UNKNOWN

@@ -17,7 +17,7 @@ class Built(NamedTuple):
     label: str
     name: str
     made_for: BuiltFor
-    missing: Tuple[str, ...] = ()
+    missing: Optional[Tuple[str, ...]] = None
 
 
 def extensions(s: Snapshot) -> List[Built]:
@@ -25,7 +25,7 @@ def extensions(s: Snapshot) -> List[Built]:
     found = []
     for number, one in enumerate(s.extensions.get(())):
         if one.built_for.value:
-            place, missing = f"extensions[{number}]", one.missing_symbols.get(())
+            place, missing = f"extensions[{number}]", one.missing_symbols.value
             found.append(Built(place, _label(one), one.name.get(""), one.built_for.value, missing))
     return found
 
@@ -62,34 +62,47 @@ def extension_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _abi(s: Snapshot, m: Matrix, torch: Framework, place: str, one: Built) -> Outcome:
     made_for, label = one.made_for, common.framework_label(torch)
     abi, cuda = made_for.cxx11_abi, made_for.cuda
-    problems = []
-    if abi.known and torch.cxx11_abi.known and abi.value != torch.cxx11_abi.value:
+    problems, agreed = [], []
+    if abi.known and torch.cxx11_abi.known:
+        agreed.append("cxx11_abi")
+    if agreed and abi.value != torch.cxx11_abi.value:
         problems.append((
             f"the {'new' if abi.value else 'old'} C++ ABI",
             f"{label} has the {'new' if torch.cxx11_abi.value else 'old'} one",
         ))  # fmt: skip
     bound = made_for.torch.known and torch.version.known and m.binds(one.name) != "cuda-version"
-    if bound and not _same_torch(made_for.torch.get(""), torch.version.get("")):
+    same = _same_torch(made_for.torch.get(""), torch.version.get("")) if bound else None
+    if same is False:
         problems.append((f"torch {made_for.torch.value}", f"{label} is installed"))
     own = common.cuda_of(s, m, torch)
     theirs = cuda_numbers(cuda.value) if cuda.value else None
     mine = cuda_numbers(own) if own else None
     if theirs and mine and theirs[0] != mine[0]:
         problems.append((f"CUDA {cuda.value}", f"{label} is a CUDA {own} build"))
+    by_cuda = m.binds(one.name) == "cuda-version"
+    if theirs and not by_cuda and (torch.cuda.absent or torch.version.get("").endswith("+cpu")):
+        problems.append((f"CUDA {cuda.value}", f"{label} is no CUDA build"))
     if one.missing:
         shown = ", ".join(one.missing[:2])
         problems.append(("another torch", f"{label} lacks {shown}"))
     if not problems:
-        known = abi.known or made_for.torch.known or cuda.known
-        if known:
-            return Passed(f"{one.label} fits {label}", one.label)
-        return Undecided((one.place + ".built_for.torch",), "what it was built for", one.label)
+        agreed += ["torch"] if same else []
+        agreed += ["cuda"] if theirs and mine else []
+        agreed += ["symbols"] if one.missing is not None else []
+        if agreed and (same or not bound or one.missing is not None):
+            return Passed(f"{one.label} fits {label} ({', '.join(agreed)})", one.label)
+        missing = [one.place + (".built_for.cuda" if by_cuda else ".built_for.torch")]
+        missing += [place + ".version"] if not torch.version.known else []
+        return Undecided(tuple(missing), f"whether {one.label} fits {label}", one.label)
     built, have = problems[0]
     return Finding(
         summary=f"{one.label} was built for {built}, and {have}",
         observed=f"{one.label} built for {', '.join(b for b, _ in problems)}",
         needed=f"a build of {one.name or 'the extension'} for {label}",
-        why="Its symbols are not in this torch: the import stops with 'undefined symbol' "
+        why="The CUDA it was built with is not loaded by this torch: 'libcudart.so.N: cannot open "
+        "shared object file', or two CUDA runtimes in one process."
+        if built.startswith("CUDA")
+        else "Its symbols are not in this torch: the import stops with 'undefined symbol' "
         "(_ZN3c10…, _ZN2at…).",
         fix=(
             f"pip install --force-reinstall --no-build-isolation --no-cache-dir {one.name}"
@@ -103,18 +116,31 @@ def _abi(s: Snapshot, m: Matrix, torch: Framework, place: str, one: Built) -> Ou
     )  # fmt: skip
 
 
-def _same_torch(built: str, have: str) -> bool:
-    """Whether a build for `built` loads in `have`: one release line; a nightly only in itself."""
-    one, other = built.partition("+")[0], have.partition("+")[0]
+def _same_torch(built: str, have: str) -> Optional[bool]:
+    """Whether a build for `built` loads in `have`: one release line; a nightly only in itself.
+
+    None when it cannot be told: no version, a line alone ("2.6") beside a nightly, or two
+    snapshots of one development version.
+    """
+    one, _, mine = built.partition("+")
+    other, _, theirs = have.partition("+")
+    made, there = numbers(one)[:2], numbers(other)[:2]
+    if made[: len(there)] != there[: len(made)]:
+        return False
+    if len(made) < 2 or len(there) < 2:
+        return None
     if _release(one) and _release(other):
-        return numbers(one)[:2] == numbers(other)[:2]
+        return True
     if one.count(".") < 2 and _release(one):  # "2.6" alone
-        return numbers(one)[:2] == numbers(other)[:2]
-    return one == other
+        return None
+    if one != other:
+        return False
+    return None if "a" in one and mine != theirs else True  # an alpha is told by its commit
 
 
 def _release(version: str) -> bool:
-    return all(part.isdigit() for part in version.split("."))
+    """A release, rebuilt (2.1.2.post304 of conda-forge) or not."""
+    return all(part.isdigit() or part.startswith("post") for part in version.split("."))
 
 
 def python_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -126,11 +152,14 @@ def python_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: install the packages anew with this Python.
     """
     python = numbers(s.python.version.get(""))[:2]
-    judged = [one for one in extensions(s) if one.made_for.python.known]
-    if not python or not judged:
+    judged = [one for one in extensions(s) if numbers(one.made_for.python.get(""))]  # no abi3
+    if not judged:
         yield NotApplicable("no compiled module whose Python is known")
         return
-    wrong = [one for one in judged if numbers(one.made_for.python.get(""))[:2] != python]
+    if not python:
+        yield Undecided(("python.version",), "whether the compiled modules are for this Python")
+        return
+    wrong = [one for one in judged if not _same_python(one.made_for.python.get(""), python)]
     for one in wrong:
         yield Finding(
             summary=f"{one.label} is compiled for Python {one.made_for.python.value}, and this is "
@@ -146,6 +175,11 @@ def python_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed("every compiled module is for this Python")
 
 
+def _same_python(built: str, python: Tuple[int, ...]) -> bool:
+    made = numbers(built)[:2]
+    return made == python[: len(made)]
+
+
 def numpy_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """Built against another NumPy major.
 
@@ -155,7 +189,10 @@ def numpy_abi_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: numpy<2, or a build of the module for NumPy 2.
     """
     have = numbers(s.python.packages.get({}).get("numpy", ""))
-    judged = [one for one in extensions(s) if one.made_for.numpy.known]
+    judged = [one for one in extensions(s) if numbers(one.made_for.numpy.get(""))]
+    if judged and s.python.packages.unknown:
+        yield Undecided(("python.packages",), "which NumPy is installed")
+        return
     if not have or not judged:
         yield NotApplicable("no compiled module whose NumPy is known")
         return

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Mapping, Tuple
+from typing import Dict, Iterator, List, Mapping, Optional, Tuple
 
-from ..matrix import Matrix, numbers
+from ..matrix import Matrix, cuda_numbers, cuda_of_tag, numbers
 from ..snapshot import Framework, Snapshot
+from . import common
 from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 COMPANIONS = ("torchvision", "torchaudio")
 PLUGINS = ("plugin", "pjrt")
+#: From and below: releases that ask for the CUDA minor of torch as well; the others for its major.
+BY_MINOR = {"torchvision": ((0,), (0, 16)), "torchaudio": ((2, 0, 2), (2, 10))}
 
 
 def companion_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -25,14 +28,44 @@ def companion_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     torch = next((one for one in s.frameworks.get(()) if one.name.value == "torch"), None)
     packages = s.python.packages.get({})
     present = {name: packages[name] for name in COMPANIONS if name in packages}
+    if torch is not None and s.python.packages.unknown and s.python.packages.looked:
+        yield Undecided(("python.packages",), "which companions of torch are installed")
+        return
     if torch is None or not torch.version.known or not present:
         yield NotApplicable("no torch with a companion here")
         return
-    if torch.build.get("pip") not in ("pip", "conda"):
-        yield NotApplicable(f"a {torch.build.value} build has companions of its own")
+    if torch.build.get("pip") not in ("pip", "conda") or ".nv" in torch.version.get(""):
+        kind = torch.build.get("vendor's")
+        yield NotApplicable(f"a {kind} build has companions of its own")
         return
     for name, version in present.items():
-        yield _companion(s, m, torch, name, version)
+        yield _cuda(s, m, torch, name, version) or _companion(s, m, torch, name, version)
+
+
+def _cuda(s: Snapshot, m: Matrix, torch: Framework, name: str, version: str) -> Optional[Outcome]:
+    """What is wrong with the CUDA that a companion's local version names (0.20.1+cu124)."""
+    theirs, mine = cuda_of_tag(version.partition("+")[2]), common.cuda_of(s, m, torch)
+    cpu = torch.cuda.absent or torch.version.get("").endswith("+cpu")
+    if not theirs or not (mine or cpu):
+        return None
+    made, have = cuda_numbers(theirs), cuda_numbers(mine or "0")
+    first, last = BY_MINOR[name]
+    by_minor = first <= numbers(version) < last
+    if made and have and (made == have or made[0] == have[0] and not by_minor):
+        return None
+    label, kind = f"{name} {version}", f"a CUDA {mine} build" if mine else "no CUDA build"
+    return Finding(
+        summary=f"{label} is built for CUDA {theirs}, and torch {torch.version.value} is {kind}",
+        observed=f"{label} with torch {torch.version.value} ({kind})",
+        needed=f"the {name} of the index that torch is from",
+        why="It compares at import and stops: 'Detected that PyTorch and "
+        f"{name} were compiled with different CUDA versions' (on a CPU build: 'operator "
+        "torchvision::nms does not exist').",
+        fix=(f"reinstall {name} together with torch, from one index",),
+        evidence=evidence(s, "python.packages", *_torch_places(s)),
+        sources=(name + "-extension",),
+        subject=label,
+    )
 
 
 def _companion(s: Snapshot, m: Matrix, torch: Framework, name: str, version: str) -> Outcome:
@@ -45,12 +78,17 @@ def _companion(s: Snapshot, m: Matrix, torch: Framework, name: str, version: str
     expected = _expected(m, release, name)
     if not fits and not expected:
         return Undecided(("frameworks",), f"which torch {label} belongs to", label)
-    if any(numbers(one) == numbers(release) for one in fits) and _same_kind(release):
+    same = any(numbers(one) == numbers(release) for one in fits)
+    if _same_kind(release) and (same or m.accepts(name, public, release)):
         return Passed(f"{label} belongs to torch {release}", label)
+    if not fits and numbers(public) > max(map(numbers, expected)):
+        return Undecided(("frameworks",), f"which torch {label} belongs to", label)
     mine = {numbers(one)[:2] for one in fits} or {numbers(one)[:2] for one in expected}
     near = numbers(release)[:2] in mine if fits else numbers(public)[:2] in mine
+    if near and torch.build.value == "conda":
+        return Passed(f"{label} is of the line of torch {release}, which conda pins", label)
     if near and not _same_kind(release):
-        return Passed(f"{label} is of the same development line as torch {release}", label)
+        return Undecided(("frameworks",), f"whether {label} was built for this snapshot", label)
     belongs = f"torch {', '.join(fits)}" if fits else "another torch"
     want = f"{name}=={expected[-1]}" if expected else f"the {name} of torch {release}"
     return Finding(
@@ -67,8 +105,8 @@ def _companion(s: Snapshot, m: Matrix, torch: Framework, name: str, version: str
 
 
 def _same_kind(release: str) -> bool:
-    """Whether a torch release is one (not a nightly or a vendor's alpha)."""
-    return all(part.isdigit() for part in release.split("."))
+    """Whether a torch release is one (not a nightly or a vendor's alpha), rebuilt or not."""
+    return all(part.isdigit() or part.startswith("post") for part in release.split("."))
 
 
 def _expected(m: Matrix, release: str, name: str) -> List[str]:
@@ -99,11 +137,15 @@ def plugin_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     packages = s.python.packages.get({})
     jaxlib = packages.get("jaxlib")
     plugins = _plugins(packages)
+    if s.python.packages.unknown and s.python.packages.looked:
+        yield Undecided(("python.packages",), "which JAX plugins are installed")
+        return
     if not jaxlib or not plugins:
         yield NotApplicable("no JAX plugin here")
         return
     base = jaxlib.partition("+")[0]
-    wrong = {name: version for name, version in plugins.items() if version != base}
+    # As jaxlib compares them (plugin_support.py): by the leading numbers alone.
+    wrong = {name: v for name, v in plugins.items() if numbers(v) != numbers(base)}
     if not wrong:
         yield Passed(f"the JAX plugins are of jaxlib's version {base}")
         return

@@ -13,6 +13,7 @@ from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed,
 
 #: Of torch.compile's check before it asks Triton (torch/_inductor, "triton GPU compiler").
 TRITON_FLOOR = (7, 0)
+TRITON = ("triton", "pytorch-triton")
 
 
 def no_kernels_for_architecture(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -301,9 +302,16 @@ def too_old_for_triton(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: run without torch.compile on this GPU (TORCHDYNAMO_DISABLE=1), or take a newer GPU.
     """
     uses = s.job.uses_torch_compile.value
-    installed = "triton" in s.python.packages.get({})
+    packages = s.python.packages
+    installed = any(name in packages.get({}) for name in TRITON)
+    if uses is not False and not (uses or installed) and packages.unknown and packages.looked:
+        yield Undecided(("python.packages",), "whether Triton is here")
+        return
     if uses is False or not (uses or installed):
         yield NotApplicable("nothing here uses Triton")
+        return
+    if s.gpus.value == () or s.gpus.absent or common.gpu_hidden(s):
+        yield NotApplicable("no GPU is used here")
         return
     gpus = common.devices(s, m)
     if not gpus:

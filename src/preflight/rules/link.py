@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Iterator
+from typing import Dict, Iterator, List
 
-from ..matrix import Matrix
+from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from .linked import Linked, asked_by, libraries, where
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
@@ -15,6 +15,8 @@ C_LIBRARY = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.s
 CXX_LIBRARY = ("libstdc++.so",)
 CUDNN = ("libcudnn",)
 NCCL = ("libnccl.so",)
+#: The administrator's choice, for all programs (ld.so.conf).
+SYSTEM_WIDE = ("ld-cache", "ld-conf")
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 
 
@@ -133,9 +135,9 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     judged = [
         one
         for one in libraries(s)
-        if one.from_environment
+        if (one.from_environment or one.outdated and one.library.found_by.value in SYSTEM_WIDE)
         and not one.name.startswith(own)
-        and (one.library.needed_by.known or one.library.needed_version.known)
+        and (one.library.needed_version.known or one.library.missing_symbols.value)
     ]
     for one in judged:
         broken = one.outdated or bool(one.library.missing_symbols.value)
@@ -148,7 +150,9 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="A copy in front hides the right one: "
             + ("it is older or incomplete, and what needs it does not load." if broken else
                "it serves now, and changes without the framework."),
-            fix=UNSET,
+            fix=UNSET if one.from_environment else (
+                "take its directory out of /etc/ld.so.conf.d, then run ldconfig",
+            ),
             evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
             subject=asked_by(one),
             severity=FAIL if broken else WARN,
@@ -168,7 +172,7 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """
     found = [one for one in libraries(s, *CUDNN) if not one.library.missing.value]
     if not found:
-        yield NotApplicable("no cuDNN was seen")
+        yield _nothing(s, "no cuDNN was seen", "which cuDNN would be loaded")
         return
     old = [one for one in found if one.outdated]
     for one in old:
@@ -185,9 +189,9 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             evidence=evidence(s, *one.proof),
             subject=asked_by(one),
         )  # fmt: skip
-    versions = {one.library.version.value for one in found if one.library.version.known}
-    if len(versions) > 1:
-        shown = ", ".join(f"{one.label}" for one in found)
+    parts = _parts_differ(found)
+    for part in parts:
+        shown = ", ".join(one.label for one in part)
         yield Finding(
             summary=f"parts of cuDNN are of different versions: {shown}",
             observed=shown,
@@ -195,10 +199,38 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="The parts call each other by private interfaces: CUDNN_STATUS_SUBLIBRARY_VERSION_"
             "MISMATCH.",
             fix=("reinstall cuDNN so that all its libraries come from one package",),
-            evidence=evidence(s, *[p for one in found for p in one.places("name", "version")]),
+            evidence=evidence(s, *[p for one in part for p in one.places("name", "version")]),
         )
-    elif not old:
-        yield Passed("cuDNN is not older than what was built with it")
+    if not old and not parts:
+        yield _new_enough(found, "cuDNN is not older than what was built with it")
+
+
+def _parts_differ(found: List[Linked]) -> List[List[Linked]]:
+    """The cuDNNs (one for each major: libcudnn*.so.9) whose parts cannot be of one version."""
+    majors: Dict[str, Dict[str, List[Linked]]] = {}
+    for one in found:
+        name, _, major = one.name.partition(".so")
+        if numbers(one.library.version.get("")):
+            majors.setdefault(major.lstrip(".").partition(".")[0], {}).setdefault(name, []).append(
+                one
+            )
+    differ = []
+    for names in majors.values():
+        everything = [one for copies in names.values() for one in copies]
+        fits = [
+            one
+            for one in everything
+            if all(any(_agree(one, copy) for copy in copies) for copies in names.values())
+        ]
+        if not fits:
+            differ.append(everything)
+    return differ
+
+
+def _agree(one: Linked, other: Linked) -> bool:
+    """Whether two versions may be one: "9.1.0" and "9.1.0.70" are."""
+    mine, theirs = (numbers(each.library.version.get("")) for each in (one, other))
+    return mine[: len(theirs)] == theirs[: len(mine)]
 
 
 def libcuda_unversioned_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -210,12 +242,23 @@ def libcuda_unversioned_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: a link beside it, in the image or at start.
     """
     bare = next((one for one in libraries(s, "libcuda.so") if one.name == "libcuda.so"), None)
-    if bare is None or bare.library.missing.value is not True:
-        yield NotApplicable("libcuda.so was not looked for, or is there")
-        return
     versioned = next((one for one in libraries(s, "libcuda.so.1")), None)
+    if bare is None:
+        yield _nothing(s, "libcuda.so was not looked for", "whether libcuda.so is there")
+        return
+    if bare.library.missing.value is not True:
+        yield Passed("libcuda.so is there")
+        return
+    if versioned and versioned.library.missing.value:
+        yield NotApplicable("no libcuda here")
+        return
+    if not bare.library.needed_by.known and not _links(s):
+        yield NotApplicable("nothing here looks for libcuda.so by that name")
+        return
     path = versioned.library.path.value if versioned else None
-    link = f"ln -s {path} {path[:-2]}" if path else "ln -s libcuda.so.1 libcuda.so"
+    link = f"ln -s {path} {path.rpartition('/')[0]}/libcuda.so" if path else (
+        "ln -s libcuda.so.1 libcuda.so"
+    )  # fmt: skip
     yield Finding(
         summary=f"libcuda.so is not there, and {asked_by(bare)} looks for it by that name",
         observed=f"libcuda.so.1 at {path or 'its place'}, no libcuda.so",
@@ -226,6 +269,10 @@ def libcuda_unversioned_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         evidence=evidence(s, *bare.proof, "job.uses_torch_compile"),
         subject=asked_by(bare),
     )
+
+
+def _links(s: Snapshot) -> bool:
+    return bool(s.job.uses_torch_compile.value or s.job.builds_extensions.value)
 
 
 def glibc_too_old(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -250,9 +297,10 @@ def libstdcxx_too_old(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     yield from _too_old(s, "libstdc++", list(libraries(s, *CXX_LIBRARY)))
 
 
-def _too_old(s: Snapshot, name: str, found: list[Linked]) -> Iterator[Outcome]:
+def _too_old(s: Snapshot, name: str, found: List[Linked]) -> Iterator[Outcome]:
+    found = [one for one in found if one.library.needed_version.known]
     if not found:
-        yield NotApplicable(f"no need of {name} was seen")
+        yield _nothing(s, f"no need of {name} was seen", f"which {name} is needed")
         return
     old = [one for one in found if one.outdated]
     for one in old:
@@ -271,7 +319,23 @@ def _too_old(s: Snapshot, name: str, found: list[Linked]) -> Iterator[Outcome]:
             severity=WARN if one.library.required.value is False else "",
         )
     if not old:
-        yield Passed(f"{name} is new enough")
+        yield _new_enough(found, f"{name} is new enough")
+
+
+def _new_enough(found: List[Linked], note: str) -> Outcome:
+    """A pass, when every need could be compared with what would be loaded."""
+    for one in found:
+        if one.library.needed_version.known and not one.compared:
+            return Undecided(one.places("version"), f"the version of {one.name}", one.name)
+    if not any(one.compared for one in found):
+        return NotApplicable("nobody said which version is needed")
+    return Passed(note)
+
+
+def _nothing(s: Snapshot, why: str, note: str) -> Outcome:
+    """Nothing to judge, or nothing that could be seen."""
+    lost = s.libraries.unknown and s.libraries.looked
+    return Undecided(("libraries",), note) if lost else NotApplicable(why)
 
 
 def _unseen(s: Snapshot, note: str) -> Outcome:
@@ -280,5 +344,5 @@ def _unseen(s: Snapshot, note: str) -> Outcome:
     return NotApplicable("no library is looked at here")
 
 
-def _fine(known: list[Linked], note: str) -> Outcome:
+def _fine(known: List[Linked], note: str) -> Outcome:
     return Passed(note) if known else NotApplicable("no library is loaded")

@@ -22,8 +22,15 @@ class Linked(NamedTuple):
     @property
     def outdated(self) -> bool:
         """Whether it is older than what needs it asks for."""
+        return self.compared and older(
+            self.library.version.get(""), self.library.needed_version.get("")
+        )
+
+    @property
+    def compared(self) -> bool:
+        """Whether both its version and the one that is needed are known."""
         have, need = self.library.version.value, self.library.needed_version.value
-        return bool(have and need and numbers(have) < numbers(need))
+        return bool(numbers(have or "") and numbers(plain(need or "")))
 
     @property
     def from_environment(self) -> bool:
@@ -41,6 +48,17 @@ class Linked(NamedTuple):
             "name", "path", "version", "found_by", "needed_version", "needed_by", "missing",
             "missing_symbols",
         )  # fmt: skip
+
+
+def plain(version: str) -> str:
+    """The number of a needed version: "GLIBC_2.34" gives "2.34"."""
+    return version.rpartition("_")[2]
+
+
+def older(have: str, need: str) -> bool:
+    """Whether `have` is certainly older than `need`: "9" stands for any 9.x, "x" for anything."""
+    mine, wanted = numbers(have), numbers(plain(need))
+    return bool(mine) and mine < wanted[: len(mine)]
 
 
 def libraries(s: Snapshot, *beginnings: str) -> Iterator[Linked]:

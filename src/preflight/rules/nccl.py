@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, Optional, Tuple
+from typing import Dict, Iterator, Mapping, Optional, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
-from .linked import Linked, asked_by, first, where
+from .linked import Linked, asked_by, first, older, where
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 WHEEL = "nvidia-nccl-cu"
@@ -21,7 +21,7 @@ def duplicate(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: remove all of them and install the one that the framework asks for.
     """
-    if not s.python.packages.known:
+    if s.python.packages.unknown:
         yield Undecided(("python.packages",), "whether several NCCL packages are installed")
         return
     wheels = _wheels(s)
@@ -29,7 +29,7 @@ def duplicate(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed("one NCCL package") if wheels else NotApplicable("no NCCL package")
         return
     shown = ", ".join(f"{name} {version}" for name, version in wheels.items())
-    same = len(set(wheels.values())) == 1
+    same = len(set(wheels.values())) == 1 or _all_serve(s, m, wheels)
     wanted = _wanted(s, m) or max(wheels, key=lambda name: numbers(wheels[name]))
     yield Finding(
         summary=f"several NCCL packages share one file: {shown}",
@@ -43,6 +43,17 @@ def duplicate(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     )
 
 
+def _all_serve(s: Snapshot, m: Matrix, wheels: Mapping[str, str]) -> bool:
+    """Whether the copy that is loaded, or whichever won, is new enough for torch."""
+    pin, loaded = _pin(s, m), first(s, "libnccl.so")
+    version = loaded.library.version.value if loaded else None
+    built = _built_with(s, loaded) or (pin[1] if pin else None)
+    if not built:
+        return False
+    candidates = [version] if version else list(wheels.values())
+    return all(numbers(one) >= numbers(built) for one in candidates)
+
+
 def _wheels(s: Snapshot) -> Dict[str, str]:
     packages = s.python.packages.get({})
     return {name: packages[name] for name in sorted(packages) if name.startswith(WHEEL)}
@@ -54,16 +65,32 @@ def _wanted(s: Snapshot, m: Matrix) -> Optional[str]:
 
 
 def _pin(s: Snapshot, m: Matrix) -> Optional[Tuple[str, str]]:
-    """(package, version) of the NCCL that the torch here pins."""
+    """(package, version) of the NCCL that the torch wheel here asks for: each variant its own."""
     for build in common.builds(s, m):
-        release = (build.framework.version.value or "").partition("+")[0]
-        if build.framework.name.value != "torch" or not release:
+        one = build.framework
+        release, _, local = (one.version.value or "").partition("+")
+        if one.name.value != "torch" or one.build.get("pip") != "pip":
             continue
-        for pin in m.pins(release, s.os.arch.get("x86_64")):
-            name, equals, version = pin.partition("==")
-            if equals and name.startswith(WHEEL):
-                return name, version
+        variant = local or "cu" + build.cuda.replace(".", "")
+        detail = m.torch_detail(release, s.os.arch.get("x86_64"), variant)
+        if detail.get("nccl_linkage") == "dynamic" and "nccl" in detail:
+            return WHEEL + build.cuda.partition(".")[0], str(detail["nccl"])
     return None
+
+
+def _static(s: Snapshot, m: Matrix) -> bool:
+    """Whether the torch here (may) carry NCCL inside: wheels up to 1.13, conda's."""
+    for build in common.builds(s, m):
+        one = build.framework
+        release, _, local = (one.version.value or "").partition("+")
+        variant = local or "cu" + build.cuda.replace(".", "")
+        detail = m.torch_detail(release, s.os.arch.get("x86_64"), variant)
+        kind = one.build.get("pip")
+        if one.name.value == "torch" and (
+            kind == "conda" or kind == "pip" and detail.get("nccl_linkage") == "static"
+        ):
+            return True
+    return False
 
 
 def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -77,11 +104,22 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """
     loaded = first(s, "libnccl.so")
     built = _built_with(s, loaded)
-    if not loaded or not loaded.library.version.known or not built:
-        yield NotApplicable("which NCCL is loaded, or was built with, is not known")
+    if s.libraries.unknown and s.libraries.looked:
+        yield Undecided(("libraries",), "which NCCL would be loaded")
+        return
+    if not loaded or not built:
+        yield NotApplicable("no NCCL would be loaded, or nobody said what was built with")
+        return
+    if not loaded.library.needed_by.known and _static(s, m):
+        yield Undecided(
+            loaded.places("needed_by"), "whether a torch with NCCL inside uses this one"
+        )
+        return
+    if not numbers(loaded.library.version.get("")) or not numbers(built):
+        yield Undecided(loaded.places("version"), "which NCCL would be loaded")
         return
     version = loaded.library.version.get("")
-    if numbers(version) >= numbers(built):
+    if not older(version, built):
         yield Passed(f"NCCL {version} is not older than {built}")
         return
     yield Finding(
@@ -101,8 +139,9 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _built_with(s: Snapshot, loaded: Optional[Linked]) -> Optional[str]:
     if loaded and loaded.library.needed_version.known:
         return loaded.library.needed_version.value
+    asked = (loaded.library.needed_by.value if loaded else None) or ""
     for one in s.frameworks.get(()):
-        if one.nccl.known:
+        if one.nccl.known and (not asked or one.name.get("?") in asked):
             return one.nccl.value
     return None
 
@@ -118,6 +157,9 @@ def version_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: the version that torch pins.
     """
     pin, wheels = _pin(s, m), _wheels(s)
+    if s.python.packages.unknown and s.python.packages.looked:
+        yield Undecided(("python.packages",), "which NCCL package is installed")
+        return
     if not pin or not wheels:
         yield NotApplicable("no NCCL package, or no torch that pins one")
         return

@@ -203,7 +203,7 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "link/libcuda-unversioned-missing", WARN, "link",
-        "libcuda.so.1 is there and libcuda.so is not: what links the bare name fails.",
+        "The driver's libcuda.so.1 is there and libcuda.so is not: linking the bare name fails.",
         sources=("nvidia-container-toolkit",),
     ),
     Rule(
@@ -238,7 +238,7 @@ RULES: Tuple[Rule, ...] = (
     ),
     Rule(
         "framework/companion-mismatch", FAIL, "framework",
-        "torchvision, torchaudio or triton do not belong to this torch.",
+        "The torchvision or torchaudio here does not belong to this torch.",
         sources=("torch-wheels",),
     ),
     Rule(
