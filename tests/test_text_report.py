@@ -67,8 +67,9 @@ def test_the_broken_link_is_marked():
 
 
 def test_the_worst_finding_marks_the_link():
-    seen = snap(driver=HOST, gpus=[V100], torch=torch("12.8", arch_list=["sm_80"]),
-                libraries=[{"name": "libnvrtc.so.12", "version": "12.8"}])  # fmt: skip
+    p100 = {"name": "Tesla P100-PCIE-16GB", "count": 1, "compute_capability": "6.0"}
+    seen = snap(driver=HOST, gpus=[p100], torch=torch("12.8", arch_list=["sm_80"]),
+                job={"uses_torch_compile": True})  # fmt: skip
     severities = {one.severity for one in report_on(seen).findings if one.rule.rung == "gpu"}
     assert severities == {"fail", "warn"}
     assert chain(seen)["GPU"][0] == "FAIL"

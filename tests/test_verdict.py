@@ -16,9 +16,10 @@ M = matrix.load()
 HOST = {"version": "535.104.05", "libcuda": "host", "visible": True}
 GOOD = snap(driver=HOST, gpus=[A100], torch=torch("12.4", "2.6.0+cu124"), os={"arch": "x86_64"})
 TOO_OLD = snap(driver=dict(HOST, version="470.82.01"), gpus=[A100], torch=torch("12.4"))
-#: Warns: NVRTC of a newer CUDA than the driver.
-WARNS = snap(driver=HOST, gpus=[A100], torch=torch("12.4", arch_list=["sm_80"]),
-             libraries=[{"name": "libnvrtc.so.12", "version": "12.8"}])  # fmt: skip
+#: Warns: a GPU too old for Triton, under a job that compiles.
+P100 = {"name": "Tesla P100-PCIE-16GB", "count": 1, "compute_capability": "6.0"}
+COMPILES = {"uses_torch_compile": True}
+WARNS = snap(driver=HOST, gpus=[P100], torch=torch("12.4", arch_list=["sm_60"]), job=COMPILES)
 #: Fails in a way that another node may cure.
 SICK = snap(driver=dict(HOST, library_version="535.86.10"), gpus=[A100])
 
@@ -88,9 +89,8 @@ def test_how_to_know(place, word):
 
 
 def test_worst_first_and_waived_last():
-    seen = snap(driver=dict(HOST, library_version="535.86.10"), gpus=[A100, V100],
-                torch=torch("12.4", arch_list=["sm_80"]),
-                libraries=[{"name": "libnvrtc.so.12", "version": "12.8"}])  # fmt: skip
+    seen = snap(driver=dict(HOST, library_version="535.86.10"), gpus=[A100, P100],
+                torch=torch("12.4", arch_list=["sm_80"]), job=COMPILES)  # fmt: skip
     report = judge(seen)
     severities = [one.severity for one in report.findings]
     assert severities == sorted(severities, key=["fail", "warn", "info"].index)

@@ -18,8 +18,8 @@ JAX = {"version": "0.4.30", "cuda": "12.3"}
         ({"torch": torch(None, "2.6.0+rocm6.2", hip="6.2"), "gpus": [A100]}, ["fail"]),
         ({"torch": torch("12.4"), "gpus": [A100]}, ["pass"]),
         ({"torch": {"version": "2.6.0+cu124"}, "gpus": [A100]}, ["pass"]),
-        # Another framework uses the GPUs: the CPU build may be meant.
-        ({"torch": torch(None), "jax": JAX, "gpus": [A100]}, ["info", "pass"]),
+        # Another framework uses the GPUs: the CPU build may be meant, or be the mistake.
+        ({"torch": torch(None), "jax": JAX, "gpus": [A100]}, ["warn", "pass"]),
         ({"torch": torch(None), "jax": dict(JAX, cuda=None), "gpus": [A100]}, ["fail", "fail"]),
         # No GPU job, or none that says so.
         ({"torch": torch(None)}, ["n/a"]),
