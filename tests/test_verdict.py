@@ -128,7 +128,7 @@ def test_severities(severity, outcome):
 
 
 def test_a_policy_can_raise_a_warning():
-    assert judge(WARNS, severity={"driver/too-old-for-ptx": "fail"}).verdict == "fail"
+    assert judge(WARNS, severity={"gpu/too-old-for-triton": "fail"}).verdict == "fail"
 
 
 def test_a_policy_does_not_raise_what_is_only_mentioned():
