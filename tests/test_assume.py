@@ -106,7 +106,7 @@ def test_driver_and_cuda_together(order):
         ("gpu=A card nobody knows", "A card nobody knows"),
         ("gpu=RTX", "RTX"),
         ("gpu=sm_81", "8.1"),
-        ("gpu=99.0", "99.0"),
+        ("gpu=8.4", "8.4"),
         ("gpu=0 x A100", "0 x A100"),
         ("gpu=none x A100", "none"),
     ],

@@ -342,11 +342,12 @@ def test_every_command_names_a_bad_overlay(laid, tmp_path, words):
         assert overlay in done.stderr and said in done.stderr and done.stderr.count("\n") == 1
 
 
-def test_a_job_starts_in_spite_of_a_bad_overlay(tmp_path, laid):
-    """preflight's own trouble does not stop a job, unless it is told to."""
+def test_exec_says_it_before_the_job_and_starts_it_where_told_to(laid):
+    """A bad overlay is wrong usage, as a bad policy is."""
     bad = laid(drivers=BRANCH.replace('cuda = "12.2"\n', ""))
     command = ("--", sys.executable, "-c", "print('the job')")
     done = run("exec", *command, PREFLIGHT_COMPAT=bad)
-    assert (done.returncode, done.stdout) == (0, "the job\n")
-    assert "has no 'cuda'" in done.stderr
-    assert run("exec", "--fail-closed", *command, PREFLIGHT_COMPAT=bad).returncode == 70
+    assert (done.returncode, done.stdout) == (2, "") and "has no 'cuda'" in done.stderr
+    warned = run("exec", "--mode", "warn", *command, PREFLIGHT_COMPAT=bad)
+    assert (warned.returncode, warned.stdout) == (0, "the job\n")
+    assert "has no 'cuda'" in warned.stderr

@@ -127,7 +127,7 @@ def _gpu(text: str, source: str, matrix: Matrix) -> s.Gpu:
     capability = _CAPABILITY.match(name.lower())
     if capability:
         value = f"{capability.group(1)}.{capability.group(2)}"
-        if matrix.architecture(value) is None:
+        if matrix.architecture(value) is None and not matrix.newer_than_any_gpu(value):
             raise BadAssumption(f"gpu={text}: no GPU has compute capability {value}")
         return s.Gpu(count=number, compute_capability=s.known(value, source, assumed=True))
     row = matrix.find_gpu(name)

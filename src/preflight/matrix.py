@@ -16,6 +16,7 @@ The rules encoded (NVIDIA CUDA Compatibility guide, and the tables' own sources)
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from functools import lru_cache
 from typing import Any, Dict, Iterable, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
@@ -92,9 +93,11 @@ class Matrix:
 
     def __init__(self, source: Mapping[str, Any]) -> None:
         self._tables = source
+        self._date = ""
         self._branches: List[Row] = sorted(
             source["drivers"]["branch"], key=lambda row: int(row["branch"])
         )
+        self._branch_numbers = [int(row["branch"]) for row in self._branches]
         self._toolkits: Dict[Tuple[int, int], Row] = {}
         for row in source["toolkits"]["toolkit"]:
             key = cuda_numbers(row["cuda"])
@@ -104,8 +107,11 @@ class Matrix:
 
     @property
     def date(self) -> str:
-        """The day the newest of its sources was read (ISO date)."""
-        return max(str(row["read"]) for row in self._tables["sources"]["source"].values())
+        """The day the newest of its own sources was read (ISO date); overlays do not count."""
+        if not self._date:
+            rows = self._tables["sources"]["source"].values()
+            self._date = max(str(row["read"]) for row in rows if "overlay" not in row)
+        return self._date
 
     def references(self, keys: Iterable[str]) -> List[Tuple[str, str]]:
         """(title, address) of each source key; the address may be empty."""
@@ -122,11 +128,8 @@ class Matrix:
         matrix knows, the newest row (see :meth:`newer_than_known`); None when unparsable or older.
         """
         found = numbers(driver)
-        best: Optional[Row] = None
-        for row in self._branches:
-            if found and int(row["branch"]) <= found[0]:
-                best = row
-        return best
+        at = bisect_right(self._branch_numbers, found[0]) if found else 0
+        return self._branches[at - 1] if at else None
 
     def newer_than_known(self, driver: str) -> bool:
         """Whether a driver's branch is newer than every branch in the matrix."""
@@ -312,6 +315,12 @@ class Matrix:
                 found: Row = row
                 return found
         return None
+
+    def newer_than_any_gpu(self, capability: str) -> bool:
+        """Whether a compute capability is higher than every one in the matrix."""
+        rows = self._tables["architectures"]["architecture"]
+        known = max(numbers(one) for row in rows for one in row["capabilities"])
+        return numbers(capability) > known
 
     def kernels(self, capability: str, targets: Sequence[str]) -> Kernels:
         """Which of the build's `targets` ("sm_80", "sm_90a", "compute_90") serves a GPU."""

@@ -76,7 +76,8 @@ def driver(m: Matrix, name: str) -> Page:
     if newer:
         known = f"newer than the matrix knows: what R{row['branch']} runs, it runs"
         entries = _entry("branch", known)
-    entries += _entry("support ends", {"past": "over"}.get(row.get("eol", ""), row.get("eol")))
+    ends = None if newer else row.get("eol")
+    entries += _entry("support ends", "over" if ends == "past" else ends)
     entries += _entry("own CUDA", row["cuda"] + (" or newer" if newer else ""))
     entries += _entry("runs natively", _span(_cudas(m, name, NATIVE)))
     minor = _cudas(m, name, MINOR)
@@ -84,8 +85,8 @@ def driver(m: Matrix, name: str) -> Page:
         limit = f"{_span(minor)} (machine code only: it compiles PTX up to CUDA {row['cuda']})"
         entries += _entry("by minor version", limit)
     entries += _entry("by compat package", ", ".join(_compats(m, name)))
-    entries += _entry("GPUs", f"{row['oldest']} to {row['newest']}")
-    entries += _entry("dropped", ", ".join(row.get("drops", [])))
+    entries += _entry("GPUs", "not known" if newer else f"{row['oldest']} to {row['newest']}")
+    entries += _entry("dropped", None if newer else ", ".join(row.get("drops", [])))
     entries += _entry("torch", *_torch_for(m, name))
     return _page(m, f"NVIDIA driver {name}", entries, row)
 
@@ -192,7 +193,7 @@ def torch(m: Matrix, name: str) -> Page:
     """The builds of a torch release: CUDA, architectures, Pythons, pins, companions."""
     release, _, variant = name.partition("+")
     rows = [r for r in m.torch_builds(release) if not variant or r["variant"] == variant]
-    if not rows:
+    if not rows or not release:
         raise NotInMatrix(f"torch {name}: not in the matrix ({_span(m.torch_releases())})")
     entries: List[Entry] = []
     for row in rows:

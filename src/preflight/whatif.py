@@ -59,7 +59,8 @@ def _torch(matrix: Matrix, spec: str, arch: str) -> s.Framework:
         name=_assumed("torch", "torch"),
         version=_assumed(version, "torch"),
         cuda=cuda,
-        arch_list=beyond if row is None else s.UNKNOWN,
+        # It was looked for, in the tables: where they are not sure, the verdict is not.
+        arch_list=beyond if row is None else s.unknown(f"the tables are not sure of torch {spec}"),
         build=_assumed("pip", "torch"),
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import List, Optional, Tuple
+from typing import Dict, List, Optional, Tuple
 
 from ..matrix import Matrix, Row, numbers, targets
 from ..snapshot import Framework, Snapshot
@@ -32,8 +32,13 @@ def torch_that_runs(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
 
 def _best(s: Snapshot, m: Matrix, release: str, below: str = "") -> Optional[Tuple[str, Row]]:
     best: Optional[Tuple[str, Row]] = None
+    runs: Dict[str, bool] = {"": False}  # by CUDA, which many rows share
+    gpus = [one.capability or "" for one in common.devices(s, m)]
     for row in m.torch_builds(release, s.os.arch.get("x86_64")):
-        if "cuda" not in row or not _runs(s, m, row):
+        cuda = str(row.get("cuda", ""))
+        if cuda not in runs:
+            runs[cuda] = common.way(s, m, cuda).runs
+        if not runs[cuda] or not _fits(s, m, row, gpus):
             continue
         for version in [release] if release else row["versions"]:
             if below and numbers(version) >= numbers(below):
@@ -47,11 +52,10 @@ def _newness(version: str, row: Row) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
     return numbers(version), numbers(str(row["cuda"]))
 
 
-def _runs(s: Snapshot, m: Matrix, row: Row) -> bool:
-    if not common.way(s, m, str(row["cuda"])).runs or not _for_python(s, row):
+def _fits(s: Snapshot, m: Matrix, row: Row, gpus: List[str]) -> bool:
+    if not _for_python(s, row):
         return False
-    kinds = [m.kernels(d.capability or "", targets(row)).kind for d in common.devices(s, m)]
-    return all(kind == "sass" for kind in kinds)
+    return all(m.kernels(one, targets(row)).kind == "sass" for one in gpus)
 
 
 def _for_python(s: Snapshot, row: Row) -> bool:

@@ -11,6 +11,7 @@ A new rule is one function, one row in :data:`RULES` below, one test.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 from importlib import import_module
 from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
 
@@ -73,6 +74,14 @@ Outcome = Union[Finding, Undecided, NotApplicable, Passed]
 Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
 
 
+@lru_cache(maxsize=None)
+def _judge(name: str) -> Judge:
+    subject, what = name.split("/")
+    module: Any = import_module("." + subject, __package__)
+    judge: Judge = getattr(module, what.replace("-", "_"))
+    return judge
+
+
 class Rule(NamedTuple):
     """One row of the table.
 
@@ -90,10 +99,7 @@ class Rule(NamedTuple):
 
     @property
     def function(self) -> Judge:
-        subject, what = self.name.split("/")
-        module: Any = import_module("." + subject, __package__)
-        judge: Judge = getattr(module, what.replace("-", "_"))
-        return judge
+        return _judge(self.name)
 
     @property
     def documentation(self) -> str:
