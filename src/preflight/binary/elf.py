@@ -386,19 +386,23 @@ class ElfFile:
                 found.append(self._symbol(number, name, row))
         return found
 
-    def referenced(self, numbers: Set[int]) -> Set[int]:
-        """Those of the symbol `numbers` that a relocation refers to; the loader asks no other."""
-        found: Set[int] = set()
+    def referenced(self, numbers: Set[int]) -> List[int]:
+        """Those of the symbol `numbers` that a relocation refers to, as the loader meets them.
+
+        It looks up no others.
+        """
+        found: Dict[int, None] = {}
         for symbols in self._relocation_symbols():
-            found |= numbers.intersection(symbols)
-        return found
+            if not numbers.isdisjoint(symbols):
+                found.update((one, None) for one in symbols if one in numbers)
+        return list(found)
 
     def _relocated(self) -> Iterator[int]:
         """The largest symbol number in each stretch of the relocations."""
         return (max(symbols) for symbols in self._relocation_symbols())
 
     def _relocation_symbols(self) -> Iterator[List[int]]:
-        for start_tag, size_tag in ((_JMPREL, _PLTRELSZ), (_RELA, _RELASZ)):
+        for start_tag, size_tag in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
             size = self._tags.get(size_tag, 0) // _RELOCATION * _RELOCATION
             if start_tag not in self._tags or not size:
                 continue

@@ -119,7 +119,7 @@ class Checker:
     def check(
         self, process: Process, new: Sequence[Object], scopes: Sequence[Sequence[Object]]
     ) -> List[Problem]:
-        """What ld.so would refuse the `new` objects of a process for."""
+        """What ld.so would refuse the `new` objects of a process for, as it meets it."""
         try:
             return self._check(process, new, scopes)
         finally:
@@ -133,14 +133,14 @@ class Checker:
         wants = [(one, self._read(one)) for one in new]
         problems = [
             problem
-            for one, wanted in wants
+            for one, wanted in sorted(wants, key=lambda pair: process.objects.index(pair[0]))
             for problem in self._missing_versions(one, wanted.needs, process.objects)
         ]
         if problems:
             return problems
         order = _once(one for scope in scopes for one in scope)
         nowhere = self._nowhere({name for _, wanted in wants for name in wanted.plain}, order)
-        for one, wanted in reversed(wants):  # as ld.so relocates
+        for one, wanted in wants:
             if nowhere.isdisjoint(wanted.plain) and self._at_once(wanted, order, process.machine):
                 continue
             left = self._without_provider(wanted, order, process.machine)
@@ -381,19 +381,20 @@ def _sort(found: elf.Names, needs: Dict[int, Version], wants: Wants) -> None:
 
 
 def _problems(one: Object, file: elf.ElfFile, left: List[Failure]) -> List[Problem]:
-    """The failures that matter: ld.so looks up only what a relocation refers to."""
-    numbers: Dict[bytes, Set[int]] = {failure.name: set() for failure in left}
+    """The failures that matter, in order: ld.so looks up only what a relocation refers to."""
+    names: Dict[int, bytes] = {}
+    wanted = {failure.name for failure in left}
     for found in (file.undefined(), file.undefined(weak=True)):
-        for name, number in zip(found.names, found.numbers):
-            if name in numbers:
-                numbers[name].add(number)
-    used = file.referenced(set().union(*numbers.values()))
-    problems = []
-    for failure in sorted(left):
-        if not used.isdisjoint(numbers[failure.name]):
-            path = "" if failure.ends else one.path
-            problems.append(Problem("symbol", path, _words(failure), _text(failure.name), one.path))
-    return problems
+        names.update(pair for pair in zip(found.numbers, found.names) if pair[1] in wanted)
+    by_name: Dict[bytes, List[Failure]] = {}
+    for failure in left:
+        by_name.setdefault(failure.name, []).append(failure)
+    order = dict.fromkeys(names[number] for number in file.referenced(set(names)))
+    return [
+        Problem("symbol", "" if each.ends else one.path, _words(each), _text(name), one.path)
+        for name in order
+        for each in by_name[name]
+    ]
 
 
 def _words(failure: Failure) -> str:
