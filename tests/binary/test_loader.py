@@ -2,11 +2,13 @@
 
 import os
 import shutil
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from preflight.binary import loader
+from preflight.binary.machine import Cpu, read_machine
 from preflight.roots import Root
 from tests.binary import trees
 
@@ -89,3 +91,105 @@ def test_libraries_of_this_system_are_resolved_as_ld_so_does():
         if truth != answer:
             wrong.append((path, truth, answer))
     assert not wrong, wrong[0]
+
+
+def shared(folder, name, *options):
+    """A library with nothing in it."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / name
+    command = ["gcc", "-shared", "-nostdlib", "-x", "c", "/dev/null", "-x", "none"]
+    command += [f"-Wl,-soname,{name}", "-Wl,--no-as-needed"]
+    subprocess.run([*command, *options, "-o", str(path)], check=True)
+    return path
+
+
+def program(path, *options):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    command = ["gcc", "-nostdlib", "-x", "c", "-", "-x", "none", "-o", str(path), "-e", "f"]
+    command += ["-Wl,--no-as-needed", "-fPIC", "-pie"]
+    subprocess.run([*command, *options], input=b"void f(void) {}", check=True)
+    return str(path)
+
+
+@needs_tools
+def test_every_copy_that_the_search_meets_is_told_in_its_order(tmp_path):
+    name = "libtwice.so.1"
+    copies = [shared(tmp_path / part, name) for part in ("rpath", "variable", "unused")]
+    options = [f"-Wl,-rpath,{tmp_path / 'rpath'}", "-Wl,--disable-new-dtags", str(copies[0])]
+    main = program(tmp_path / "main", *options)
+    process = loader.Process(Root(), {"LD_LIBRARY_PATH": str(tmp_path / "variable")}, main)
+    (link,) = process.start().links
+    assert (link.rule, link.path) == ("rpath", str(copies[0]))
+    met = [(one.rule, one.path) for one in process.candidates(name)]
+    assert met == [("rpath", str(copies[0])), ("ld-library-path", str(copies[1]))]
+
+
+@needs_tools
+def test_what_dlopen_opens_does_not_inherit_the_rpath_of_its_caller(tmp_path):
+    """Only the bare name is sought there; what the new library needs is not."""
+    needed = shared(tmp_path / "deep", "libneeded.so")
+    opened = shared(tmp_path / "opened", "libopened.so", str(needed))
+    old = ["-Wl,--disable-new-dtags", f"-Wl,-rpath,{tmp_path / 'deep'}:{tmp_path / 'opened'}"]
+    caller = shared(tmp_path / "caller", "libcaller.so", *old)
+    main = program(tmp_path / "main", str(caller), f"-Wl,-rpath,{tmp_path / 'caller'}")
+    process = loader.Process(Root(), {}, main, cwd="/")
+    process.start()
+    by = next(one for one in process.objects if one.path.endswith("libcaller.so"))
+    count = len(process.objects)
+    failed = process.open("libopened.so", caller=by)
+    assert failed.object.path == str(opened)
+    assert failed.error == "libneeded.so: " + loader.NOT_FOUND
+    assert len(process.objects) == count  # all of it or nothing
+    assert process.open("libneeded.so", caller=by).error == ""
+    assert process.open(str(opened), caller=by).error == ""  # now it is loaded under that name
+
+
+@needs_tools
+def test_a_fork_goes_its_own_way(tmp_path):
+    library = shared(tmp_path, "libone.so")
+    process = loader.Process(Root(), {}, program(tmp_path / "main"), cwd="/")
+    process.start()
+    other = process.fork()
+    assert other.open(str(library)).error == ""
+    assert len(other.objects) == len(process.objects) + 1
+    assert process.open("libone.so").error.startswith("libone.so: ")
+
+
+@needs_tools
+def test_without_a_cache_an_image_is_searched_as_its_conf_says(tmp_path):
+    shared(tmp_path / "opt/lib", "libcuda.so.1")
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/ld.so.conf").write_text("/opt/lib\n")
+    found = loader.find(Root(str(tmp_path)), {}, "libcuda.so.1", "x86_64")
+    assert found == loader.Found("/opt/lib/libcuda.so.1", "ld-conf")
+    assert loader.find(Root(str(tmp_path)), {}, "libother.so.1", "x86_64") is None
+    env = {"LD_LIBRARY_PATH": "/opt/lib"}
+    found = loader.find(Root(str(tmp_path)), env, "libcuda.so.1", "x86_64")
+    assert found.found_by == "ld-library-path"
+    # Of another machine: passed over.
+    assert loader.find(Root(str(tmp_path)), env, "libcuda.so.1", "aarch64") is None
+
+
+def test_levels_of_processors():
+    flags = {"cx16", "lahf_lm", "popcnt", "pni", "sse4_1", "sse4_2", "ssse3"}
+    assert Cpu("", frozenset()).level == 1
+    assert Cpu("", frozenset(flags)).level == 2
+    flags |= {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "abm", "movbe"}
+    assert Cpu("", frozenset(flags)).level == 3
+    flags |= {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}
+    assert Cpu("", frozenset(flags)).level == 4
+
+
+def test_older_loaders_search_older_subdirectories(tmp_path):
+    """As glibc 2.31 says with LD_DEBUG=libs on such a processor."""
+    (tmp_path / "ld.so").write_bytes(b"\0haswell\0xeon_phi\0avx512_1\0\0/lib64/\0/usr/lib64/\0")
+    haswell = Cpu("GenuineIntel", frozenset(["avx2", "bmi1", "bmi2", "abm", "movbe", "popcnt"]))
+    machine = read_machine(Root(str(tmp_path)), "/ld.so", "x86_64", haswell)
+    assert machine.directories == ("/lib64", "/usr/lib64") and machine.lib == "lib64"
+    assert machine.hwcaps == () and machine.platform == "haswell"
+    assert machine.legacy == (
+        "tls/haswell/x86_64", "tls/haswell", "tls/x86_64", "tls",
+        "haswell/x86_64", "haswell", "x86_64",
+    )  # fmt: skip
+    newer = Cpu("AuthenticAMD", haswell.features)
+    assert read_machine(Root(str(tmp_path)), "/ld.so", "x86_64", newer).platform == "x86_64"

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from preflight.binary import loader, symbols, torch_preload
+from preflight.binary import elf, fatbin, loader, symbols, torch_preload, versions
 from preflight.roots import Root
-from tests.binary import trees
+from tests.binary import cost, trees
 from tests.binary.places import INSTALLS, TORCH, needs_torch
 from tests.binary.test_loader import head, started
 
@@ -83,6 +83,8 @@ def check(install, env):
         kind = truth["error"].partition(":")[0]
         possible = {f"{kind}: {one}" for one in imported.problems} | {imported.error}
         assert truth["error"] in possible and imported.error.startswith(kind)
+        if truth["error"] != imported.error:
+            print("DIFF", truth["error"], "|", imported.error)
     else:
         assert imported.error == ""
         assert mapped == truth["mapped"]
@@ -160,3 +162,82 @@ def test_every_library_of_torch_is_resolved_as_ld_so_does():
         if truth != answer:
             wrong.append((path, truth, answer))
     assert not wrong, wrong[0]
+
+
+def extensions(site, parts):
+    """Extension modules below some packages of a site-packages."""
+    found = []
+    for part in parts:
+        found += [str(path) for path in sorted(Path(site, part).rglob("*.so"))]
+    return [path for path in found if not os.path.islink(path) and head(path) == b"\x7fELF\x02"]
+
+
+@EVERY
+def test_a_healthy_install_has_no_problem(name):
+    """torch's own libraries after `import torch`, and each other extension by itself."""
+    install = INSTALLS[name]
+    process = loader.Process(Root(), {}, install.python, cwd="/", check=symbols.Checker().check)
+    assert not process.start().problems
+    alone = extensions(install.site, ["numpy", "scipy"])
+    alone += extensions(os.environ.get("PREFLIGHT_EXTRAS", ""), ["scipy"])
+    tag = "cpython-" + install.site.rpartition("/python")[2].partition("/")[0].replace(".", "")
+    for path in (one for one in alone if tag in one):
+        assert process.fork().open(path).error == ""
+    cuda = torch_preload.cuda_version(Root(), install.site + "/torch")
+    imported = torch_preload.import_torch(process, install.site + "/torch", [install.site], cuda)
+    assert imported.error == ""
+    after = [str(path) for path in sorted(Path(install.site, "torch/lib").glob("*.so"))]
+    after += extensions(install.site, ["torchvision", "functorch"])
+    for path in after:
+        opened = process.fork().open(path)
+        # Only the driver's library may be missing: there is none in an image.
+        driver = all(one.name == "libcuda.so.1" for one in opened.problems)
+        assert driver or "rdma" in path or "mpi" in path, opened.error
+
+
+@EVERY
+def test_versions_in_the_files_are_those_of_the_packages(name):
+    install = INSTALLS[name]
+    packages = {}
+    for path in Path(install.site).glob("nvidia_*.dist-info"):
+        dist, version = path.name[: -len(".dist-info")].rsplit("-", 1)
+        packages[dist.replace("_cu11", "").replace("_cu12", "").replace("_cu13", "")] = version
+    names = {
+        "nccl": "nvidia_nccl", "cudnn": "nvidia_cudnn", "cublasLt": "nvidia_cublas",
+        "cufft": "nvidia_cufft", "curand": "nvidia_curand", "cusolver": "nvidia_cusolver",
+        "cusparse": "nvidia_cusparse", "cusparseLt": "nvidia_cusparselt",
+        "cudart": "nvidia_cuda_runtime", "nvrtc": "nvidia_cuda_nvrtc",
+        "nvJitLink": "nvidia_nvjitlink",
+    }  # fmt: skip
+    seen = set()
+    for path in Path(install.site, "nvidia").rglob("*.so*"):
+        for one in versions.read(str(path)):
+            dist = packages.get(names.get(one.library, ""))
+            if dist:
+                seen.add(one.library)
+                assert (dist + ".").startswith(one.version + "."), (path, one)
+    assert len(seen) >= 8 or len(packages) < 8
+
+
+@EVERY
+def test_the_cxx_abi_is_that_of_the_release(name):
+    install = INSTALLS[name]
+    with elf.ElfFile(install.site + "/torch/lib/libc10.so") as file:
+        abi = versions.cxx11_abi(file)
+    assert abi == (tuple(map(int, name.split("+")[0].split(".")[:2])) >= (2, 7))
+
+
+def test_kernels_of_torch_are_those_it_lists():
+    found = fatbin.read(TORCH.site + "/torch/lib/libtorch_cuda.so")
+    assert found.fatbins == found.registered > 100
+    everywhere = [one for one, count in found.code.items() if count == found.fatbins]
+    with open(TORCH.site + "/torch/lib/libtorch_python.so", "rb") as stream:
+        listed = " ".join(sorted(everywhere, key=lambda one: int(one[3:])))
+        assert listed.encode() in stream.read()
+
+
+def test_the_whole_analysis_costs_a_tenth_of_the_import():
+    found = cost.measure(os.path.dirname(os.path.dirname(TORCH.python)))
+    assert found["error"] == "" and found["objects"] > 30
+    assert found["private_mib"] < 60
+    assert found["seconds"] <= found["import_torch"] / 10, found

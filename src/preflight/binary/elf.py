@@ -14,6 +14,7 @@ import mmap
 import os
 import stat
 import struct
+from functools import lru_cache
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
 #: More of these than that is garbage (libtorch_cuda.so has about 40 sections, 12 segments).
@@ -129,7 +130,7 @@ class Names(NamedTuple):
 
     names: List[bytes]
     versions: Optional[List[int]]
-    numbers: List[int]
+    numbers: Sequence[int]
 
 
 class ElfFile:
@@ -168,6 +169,8 @@ class ElfFile:
         self._tags: Dict[int, int] = dict(self.dynamic)
         self._strings: Optional[Tuple[int, int]] = None
         self._count: Optional[int] = None
+        self._table: Optional[bytes] = None
+        self._kinds: Optional[Set[int]] = None
         self._texts: Dict[int, bytes] = {}
         self._texts_size = 0
 
@@ -342,27 +345,37 @@ class ElfFile:
 
     def exported(self) -> Names:
         """What other objects can bind to: defined, global or weak; duplicates differ in version."""
-        offsets, words, values = self._columns()
-        numbers = [
+        return self._named(self._exported_numbers())
+
+    def _exported_numbers(self) -> Sequence[int]:
+        first, count = self._first_hashed(), self.symbol_count()
+        values = self._values(first, count)
+        if 0 not in values and all(map(_can_bind, self._kinds_hashed())):
+            return range(first, count)  # as good as always: no need to look at each
+        words = self._column(1, first, count)
+        return [
             number
-            for number, (word, value) in enumerate(zip(words, values))
-            if word > 0xFFFF
-            and _VISIBLE[word & 0xFF]
-            and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
+            for number, word, value in zip(range(first, count), words, values)
+            if _can_bind(word) and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
         ]
-        return self._named(offsets, numbers)
+
+    def _kinds_hashed(self) -> Set[int]:
+        """The st_info, st_other and st_shndx there are among the hashed symbols."""
+        if self._kinds is None:
+            self._kinds = set(self._column(1, self._first_hashed(), self.symbol_count()))
+        return self._kinds
 
     def undefined(self, weak: bool = False) -> Names:
         """What this file takes from others: the strong references, or else the weak ones."""
-        offsets, words, _ = self._columns()
+        end = self._first_hashed()
+        if min(self._kinds_hashed(), default=0x10000) < 0x10000:
+            end = self.symbol_count()  # as in programs, which lend others their stub's address
+        words = self._column(1, 0, end)
         binding = 2 if weak else 1
-        numbers = [
-            number
-            for number, word in enumerate(words)
-            # Neither section nor a visibility that keeps the name to this object.
-            if word < 0x10000 and word >> 4 & 15 == binding and not word & 0x300
-        ]
-        return self._named(offsets, numbers)
+        # Neither section nor a visibility that keeps the name to this object.
+        wanted = {one for one in set(words) if one < 0x10000 and not one & 0x300}
+        wanted = {one for one in wanted if one >> 4 & 15 == binding}
+        return self._named([number for number, word in enumerate(words) if word in wanted])
 
     def lookup(self, name: bytes) -> List[Symbol]:
         """The symbols of this name that the file's hash table finds, one per version."""
@@ -373,19 +386,23 @@ class ElfFile:
                 found.append(self._symbol(number, name, row))
         return found
 
-    def referenced(self, numbers: Set[int]) -> Set[int]:
-        """Those of the symbol `numbers` that a relocation refers to; the loader asks no other."""
-        found: Set[int] = set()
+    def referenced(self, numbers: Set[int]) -> List[int]:
+        """Those of the symbol `numbers` that a relocation refers to, as the loader meets them.
+
+        It looks up no others.
+        """
+        found: Dict[int, None] = {}
         for symbols in self._relocation_symbols():
-            found |= numbers.intersection(symbols)
-        return found
+            if not numbers.isdisjoint(symbols):
+                found.update((one, None) for one in symbols if one in numbers)
+        return list(found)
 
     def _relocated(self) -> Iterator[int]:
         """The largest symbol number in each stretch of the relocations."""
         return (max(symbols) for symbols in self._relocation_symbols())
 
     def _relocation_symbols(self) -> Iterator[List[int]]:
-        for start_tag, size_tag in ((_JMPREL, _PLTRELSZ), (_RELA, _RELASZ)):
+        for start_tag, size_tag in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
             size = self._tags.get(size_tag, 0) // _RELOCATION * _RELOCATION
             if start_tag not in self._tags or not size:
                 continue
@@ -396,23 +413,36 @@ class ElfFile:
                 rows = memoryview(self.data[at : min(at + step, start + size)]).cast("I")
                 yield rows[3::6].tolist()
 
-    def _columns(self) -> Tuple[List[int], List[int], List[int]]:
-        """st_name, the word of st_info, st_other and st_shndx, and st_value, of every symbol."""
+    def _first_hashed(self) -> int:
+        """The number from which on symbols are defined; by DT_GNU_HASH, else not known."""
         count = self.symbol_count()
-        if not count:
-            return [], [], []
-        start = self._offset(self._tags[_SYMTAB])
-        table = memoryview(self.data[start : start + count * _SYMBOL.size])
-        words, values = table.cast("I"), table.cast("Q")
-        return words[0::6].tolist(), words[1::6].tolist(), values[1::3].tolist()
+        return min(self._gnu_hash()[1], count) if count and _GNU_HASH in self._tags else 0
 
-    def _named(self, offsets: Sequence[int], numbers: List[int]) -> Names:
+    def _column(self, which: int, first: int, end: int) -> List[int]:
+        """st_name (0), or the word of st_info, st_other and st_shndx (1), of some symbols."""
+        return self._symbols(first, end).cast("I")[which::6].tolist()
+
+    def _values(self, first: int, end: int) -> List[int]:
+        return self._symbols(first, end).cast("Q")[1::3].tolist()
+
+    def _symbols(self, first: int, end: int) -> memoryview:
+        if first >= end:
+            return memoryview(b"")
+        start = self._offset(self._tags[_SYMTAB])
+        return memoryview(self.data[start + first * _SYMBOL.size : start + end * _SYMBOL.size])
+
+    def _named(self, numbers: Sequence[int]) -> Names:
+        if not numbers:
+            return Names([], [] if _VERSYM in self._tags else None, numbers)
         versions = self._version_words()
-        return Names(
-            self._strings_at([offsets[number] for number in numbers]),
-            versions and [versions[number] for number in numbers],
-            numbers,
-        )
+        if isinstance(numbers, range):
+            offsets = self._column(0, numbers.start, numbers.stop)
+            words = versions and versions[numbers.start : numbers.stop]
+        else:
+            every = self._column(0, 0, numbers[-1] + 1)
+            offsets = [every[number] for number in numbers]
+            words = versions and [versions[number] for number in numbers]
+        return Names(self._strings_at(offsets), words, numbers)
 
     def _version_words(self) -> Optional[List[int]]:
         count = self.symbol_count()
@@ -427,8 +457,11 @@ class ElfFile:
         start, size = self._string_table()
         if offsets and max(offsets) >= size:
             raise BadElf("a name lies outside the string table")
-        table = self.data[start : start + size] + b"\0"
-        _check_stretches(table)
+        if self._table is None:
+            table = self.data[start : start + size]
+            self._table = table if table.endswith(b"\0") else table + b"\0"
+            _check_stretches(self._table)
+        table = self._table
         find = table.find
         names: List[bytes] = []
         room = size * SHARING_LIMIT
@@ -441,9 +474,9 @@ class ElfFile:
         return names
 
     def _hashed(self, name: bytes) -> Iterator[int]:
-        if self.symbol_count() and _GNU_HASH in self._tags:
+        if _SYMTAB in self._tags and _GNU_HASH in self._tags:
             yield from self._gnu_hashed(name)
-        elif self.symbol_count() and _HASH in self._tags:
+        elif _SYMTAB in self._tags and _HASH in self._tags:
             yield from self._sysv_hashed(name)
 
     def _gnu_hashed(self, name: bytes) -> Iterator[int]:
@@ -452,7 +485,7 @@ class ElfFile:
             return
         value = gnu_hash(name)
         number = self._word(at + value % buckets * 4)
-        while first <= number < self.symbol_count():
+        while first <= number < SYMBOL_LIMIT:
             word = self._word(chains + (number - first) * 4)
             if (word ^ value) < 2:
                 yield number
@@ -474,6 +507,7 @@ class ElfFile:
 
     def _row(self, number: int) -> Tuple[int, ...]:
         at = self._offset(self._tags[_SYMTAB]) + number * _SYMBOL.size
+        self._check(at, _SYMBOL.size, "symbols")
         return _SYMBOL.unpack_from(self.data, at)
 
     def _symbol(self, number: int, name: bytes, row: Tuple[int, ...]) -> Symbol:
@@ -569,6 +603,7 @@ def map_file(host_path: str) -> mmap.mmap:
         os.close(handle)
 
 
+@lru_cache(maxsize=64)
 def gnu_hash(name: bytes) -> int:
     """The hash of DT_GNU_HASH (glibc, dl_new_hash)."""
     value = 5381
@@ -633,6 +668,11 @@ def _header(data: mmap.mmap, base: int = 0) -> Tuple[int, ...]:
     if bits != 2 or order != 1:
         raise BadElf("not a 64-bit little-endian ELF file")
     return head
+
+
+def _can_bind(word: int) -> bool:
+    """Whether others can bind to a symbol with these st_info, st_other and st_shndx."""
+    return word > 0xFFFF and bool(_VISIBLE[word & 0xFF])
 
 
 def _check_stretches(table: bytes) -> None:

@@ -24,9 +24,9 @@ _MAGIC = 0xBA55ED50
 _MAGIC_BYTES = struct.pack("<I", _MAGIC)
 #: magic, version, header size, size of all entries.
 _HEAD = struct.Struct("<IHHQ")
-#: kind, version, header size, payload size, compressed size, options, code version (minor, major),
-#: architecture, name's place and length, flags.
-_ENTRY = struct.Struct("<HHIQIIHHIIIQ")
+#: kind, header size, payload size, architecture, flags. Left out: a version, the compressed size,
+#: the options' place, the code's own version, the name's place and length.
+_ENTRY = struct.Struct("<H2xIQ12xI8xI4x")
 _PREFIX = {1: "compute", 2: "sm", 8: "lto"}
 _PTX, _CODE = "compute_", "sm_"
 _COMPRESSED = 0x2000 | 0x8000  # LZ4, zstd
@@ -37,12 +37,8 @@ _WRAPPER_SIZE = 24
 _ARCHIVE, _MEMBER_SIZE = b"!<arch>\n", 60
 
 
-class Entry(NamedTuple):
-    """One piece of code: `sm_90a` (machine code), `compute_90` (PTX) or `lto_90` (for linking)."""
-
-    architecture: str
-    compressed: bool
-    size: int
+#: Kind, number and flags of one piece of code; `name` and `is_compressed` read them.
+Entry = Tuple[int, int, int]
 
 
 class Kernels(NamedTuple):
@@ -76,16 +72,20 @@ def read(host_path: str) -> Kernels:
 def _collect(data: mmap.mmap) -> Kernels:
     kernels = Kernels({}, {}, {}, {}, {}, 0)
     registered, room = 0, ENTRY_LIMIT
+    # Most fatbins of a file are alike, so each kind is looked at once.
+    alike: Dict[Tuple[bool, Tuple[Entry, ...]], int] = {}
     for section in _sections(data):
-        end = section.offset + section.size
         if section.name == _REGISTERED:
             registered += section.size // _WRAPPER_SIZE
             continue
-        for entries in fatbins(data, section.offset, end):
+        for entries in fatbins(data, section.offset, section.offset + section.size):
             room -= 1 + len(entries)
             if room < 0:
                 raise elf.BadElf("too many fatbin entries")
-            _count(kernels, entries, section.name == _RELOCATABLE)
+            key = section.name == _RELOCATABLE, tuple(entries)
+            alike[key] = alike.get(key, 0) + 1
+    for (relocatable, together), times in alike.items():
+        _add(kernels, together, times, relocatable)
     return kernels._replace(registered=registered)
 
 
@@ -129,47 +129,54 @@ def fatbins(data: mmap.mmap, start: int, end: int) -> Iterator[List[Entry]]:
             continue
         if head < _HEAD.size or at + head + size > end:
             raise elf.BadElf("a fatbin lies outside its section")
-        yield list(_entries(data, at + head, at + head + size))
+        yield _entries(data, at + head, at + head + size)
         at += head + size
 
 
-def _entries(data: mmap.mmap, at: int, end: int) -> Iterator[Entry]:
-    for _ in range(ENTRY_LIMIT):
-        if at >= end:
-            return
-        if at + _ENTRY.size > end:
+def _entries(data: mmap.mmap, at: int, end: int) -> List[Entry]:
+    found: List[Entry] = []
+    unpack, size_of_head = _ENTRY.unpack_from, _ENTRY.size
+    while at < end:
+        if at + size_of_head > end or len(found) >= ENTRY_LIMIT:
             raise elf.BadElf("a fatbin entry lies outside its fatbin")
-        row = _ENTRY.unpack_from(data, at)
-        kind, head, size, flags = row[0], row[2], row[3], row[11]
-        if head < _ENTRY.size or at + head + size > end:
-            raise elf.BadElf("a fatbin entry lies outside its fatbin")
-        yield Entry(_architecture(kind, row[8], flags), bool(flags & _COMPRESSED), size)
+        kind, head, size, number, flags = unpack(data, at)
         at += head + size
+        if head < size_of_head or at > end:
+            raise elf.BadElf("a fatbin entry lies outside its fatbin")
+        found.append((kind, number, flags))
+    return found
 
 
-def _architecture(kind: int, number: int, flags: int) -> str:
+def name(entry: Entry) -> str:
+    """`sm_90a` (machine code), `compute_90` (PTX) or `lto_90` (to be linked)."""
+    kind, number, flags = entry
     ending = "a" if flags & _EXACT else "f" if flags & _FAMILY else ""
     return f"{_PREFIX.get(kind, f'kind{kind}')}_{number}{ending}"
 
 
-def _count(kernels: Kernels, entries: List[Entry], relocatable: bool) -> None:
-    names = [one.architecture for one in entries]
-    for name in names:
-        table = kernels.relocatable if relocatable else _table(kernels, name)
-        table[name] = table.get(name, 0) + 1
+def is_compressed(entry: Entry) -> bool:
+    """Whether the code is compressed."""
+    return bool(entry[2] & _COMPRESSED)
+
+
+def _add(kernels: Kernels, entries: Tuple[Entry, ...], times: int, relocatable: bool) -> None:
+    names = [name(one) for one in entries]
+    for one in names:
+        table = kernels.relocatable if relocatable else _table(kernels, one)
+        table[one] = table.get(one, 0) + times
     if not relocatable:
         group = tuple(sorted(set(names), key=_order))
-        kernels.groups[group] = kernels.groups.get(group, 0) + 1
+        kernels.groups[group] = kernels.groups.get(group, 0) + times
 
 
-def _table(kernels: Kernels, name: str) -> Dict[str, int]:
-    if name.startswith(_CODE):
+def _table(kernels: Kernels, architecture: str) -> Dict[str, int]:
+    if architecture.startswith(_CODE):
         return kernels.code
-    return kernels.ptx if name.startswith(_PTX) else kernels.other
+    return kernels.ptx if architecture.startswith(_PTX) else kernels.other
 
 
-def _order(name: str) -> Tuple[str, int, str]:
-    prefix, number, ending = parts(name)
+def _order(architecture: str) -> Tuple[str, int, str]:
+    prefix, number, ending = parts(architecture)
     return prefix, number, ending
 
 
@@ -213,9 +220,9 @@ def coverage(kernels: Kernels, capability: Tuple[int, int]) -> Coverage:
     native = ptx = none = 0
     by: Dict[str, None] = {}
     for group, count in kernels.groups.items():
-        serving = [name for name in group if runs_on(name, capability)]
+        serving = [one for one in group if runs_on(one, capability)]
         by.update(dict.fromkeys(serving))
-        if any(name.startswith(_CODE) for name in serving):
+        if any(one.startswith(_CODE) for one in serving):
             native += count
         elif serving:
             ptx += count

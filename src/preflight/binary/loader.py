@@ -121,6 +121,8 @@ class Object:
         self.names = {name}
         self.soname_known = linkage.soname is None
         self.directories: Dict[str, List[str]] = {}
+        #: What answers its DT_NEEDED, in order.
+        self.dependencies: List[Object] = []
 
     def __repr__(self) -> str:
         return f"<Object {self.path}>"
@@ -130,6 +132,7 @@ class Object:
         other = Object(self.path, self.name, self.file, self.linkage, self.loader, self.rule)
         other.__dict__.update(self.__dict__)
         other.names = set(self.names)
+        other.dependencies = []
         return other
 
     def called(self, name: str) -> bool:
@@ -195,7 +198,8 @@ class Opened(NamedTuple):
         return str(self.problems[0]) if self.problems else ""
 
 
-#: Checks versions and symbols of new objects of a process, given the scopes they are looked up in.
+#: Checks versions and symbols of new objects of a process, which come in the order in which they
+#: are relocated, given the scopes in which they are looked up.
 Check = Callable[["Process", Sequence[Object], Sequence[Sequence[Object]]], List[Problem]]
 
 
@@ -417,7 +421,7 @@ class Process:
             if one.problem
         ]
         if self.check and not problems and new:
-            problems = self.check(self, new, scopes)
+            problems = self.check(self, _relocated(new, scope, start is self.objects[0]), scopes)
         return Opened(name, start, tuple(links), tuple(new), tuple(scope), tuple(problems))
 
     def _map_interpreter(self) -> None:
@@ -465,6 +469,8 @@ class Process:
                 if link.problem and name in one.linkage.auxiliary:
                     continue
                 links.append(link)
+                if link.object:
+                    one.dependencies.append(link.object)
                 if link.object and id(link.object) not in seen and len(scope) < OBJECT_LIMIT:
                     seen.add(id(link.object))
                     scope.append(link.object)
@@ -713,6 +719,29 @@ def architecture(root: Root, path: str) -> str:
 
 def _older(machine: Machine) -> Set[str]:
     return {one.partition("/")[0] for one in machine.legacy}
+
+
+def _relocated(new: Sequence[Object], scope: Sequence[Object], at_start: bool) -> Sequence[Object]:
+    """The order in which new objects are relocated, so in which their symbols are found missing.
+
+    At the start backwards, with dlopen those first that others depend on (dl-sort-maps.c).
+    """
+    if at_start:
+        return new[::-1]
+    waiting = {id(one) for one in new}
+    done: List[Object] = []
+    for root in reversed(scope):
+        todo = [(root, iter(root.dependencies))] if id(root) in waiting else []
+        waiting.discard(id(root))
+        while todo:
+            one, dependencies = todo[-1]
+            following = next((each for each in dependencies if id(each) in waiting), None)
+            if following is None:
+                done.append(todo.pop()[0])
+            else:
+                waiting.discard(id(following))
+                todo.append((following, iter(following.dependencies)))
+    return done
 
 
 def _directory(path: str) -> str:

@@ -32,6 +32,7 @@ _XEON_PHI = frozenset(("avx512cd", "avx512er", "avx512pf"))
 _AVX512_1 = frozenset(("avx512cd", "avx512bw", "avx512dq", "avx512vl"))
 
 _SYSTEM_DIRECTORIES = re.compile(rb"(?:(?:/[A-Za-z0-9_.+-]+)+/\0){2,}")
+_AROUND = 512
 
 
 class Cpu(NamedTuple):
@@ -126,9 +127,14 @@ def read_machine(root: Root, interpreter: str, arch: str, cpu: Cpu) -> Machine:
 
 def _directories(data: bytes) -> Tuple[str, ...]:
     """The default directories, which glibc has compiled in one behind the other."""
-    for found in _SYSTEM_DIRECTORIES.findall(data):
-        if b"/lib" in found:
-            return tuple(os.fsdecode(one).rstrip("/") for one in found.split(b"\0") if one)
+    at = data.find(b"/lib")
+    while at >= 0:
+        start = max(0, data.rfind(b"\0\0", max(0, at - _AROUND), at))
+        found = _SYSTEM_DIRECTORIES.search(data, start, at + _AROUND)
+        if found and b"/lib" in found.group():
+            parts = found.group().split(b"\0")
+            return tuple(os.fsdecode(one).rstrip("/") for one in parts if one)
+        at = data.find(b"/lib", at + 1)
     return ()
 
 

@@ -14,6 +14,7 @@ Rules of glibc: versions first (dl-version.c, match_symbol), then each reference
 
 from __future__ import annotations
 
+from collections import Counter
 from itertools import groupby
 from typing import (
     Dict,
@@ -68,14 +69,14 @@ class Version(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """What an object takes: `plain` references, `versioned` ones, and each name's numbers.
+    """What an object takes: `plain` references and `versioned` ones.
 
     Weak ones only with a version: they may stay unfound, but can meet what ends a search.
     """
 
     plain: Set[bytes]
     versioned: Dict[bytes, List[Version]]
-    numbers: Dict[bytes, List[int]]
+    needs: Sequence[elf.Need]
 
 
 class Failure(NamedTuple):
@@ -90,49 +91,98 @@ class Failure(NamedTuple):
     ends: bool = False
 
 
+class _File:
+    """What was read of one file so far."""
+
+    def __init__(self) -> None:
+        self.size = 0
+        #: The versions it defines; None where it has none at all, which ld.so lets pass.
+        self.defined: Optional[FrozenSet[bytes]] = None
+        self.names: Optional[List[bytes]] = None
+        self.exports: Optional[Exports] = None
+
+
 class Checker:
     """Reads each file once; pass `check` to a Process, or call it with what was opened."""
 
     def __init__(self) -> None:
-        self._exports: Dict[Tuple[int, int], Exports] = {}
-        self._defined: Dict[Tuple[int, int], Optional[FrozenSet[bytes]]] = {}
+        self._files: Dict[Tuple[int, int], _File] = {}
+        #: Mapped while a check goes on, so that no file is read twice.
+        self._open: Dict[Tuple[int, int], elf.ElfFile] = {}
+
+    def _map(self, one: Object) -> elf.ElfFile:
+        file = self._open.get(one.file.identity)
+        if file is None:
+            file = self._open[one.file.identity] = elf.ElfFile(one.file.host_path)
+        return file
 
     def check(
         self, process: Process, new: Sequence[Object], scopes: Sequence[Sequence[Object]]
     ) -> List[Problem]:
-        """What ld.so would refuse the `new` objects of a process for."""
-        problems = [one for each in new for one in self._missing_versions(each, process.objects)]
+        """What ld.so would refuse the `new` objects of a process for, as it meets it."""
+        try:
+            return self._check(process, new, scopes)
+        finally:
+            for file in self._open.values():
+                file.close()
+            self._open.clear()
+
+    def _check(
+        self, process: Process, new: Sequence[Object], scopes: Sequence[Sequence[Object]]
+    ) -> List[Problem]:
+        wants = [(one, self._read(one)) for one in new]
+        problems = [
+            problem
+            for one, wanted in sorted(wants, key=lambda pair: process.objects.index(pair[0]))
+            for problem in self._missing_versions(one, wanted.needs, process.objects)
+        ]
         if problems:
             return problems
         order = _once(one for scope in scopes for one in scope)
-        for each in reversed(new):  # as ld.so relocates
-            problems += self._unresolved(each, order, process.machine)
+        nowhere = self._nowhere({name for _, wanted in wants for name in wanted.plain}, order)
+        for one, wanted in wants:
+            if nowhere.isdisjoint(wanted.plain) and self._at_once(wanted, order, process.machine):
+                continue
+            left = self._without_provider(wanted, order, process.machine)
+            problems += _problems(one, self._map(one), left)[:REPORT_LIMIT] if left else []
         return problems
 
     def exports(self, one: Object) -> Exports:
         """What an object provides to others; nothing where it cannot be read."""
-        found = self._exports.get(one.file.identity)
-        if found is None:
-            found = self._exports[one.file.identity] = _exports(one)
-        return found
+        known = self._file(one)
+        if known.exports is None:
+            try:
+                known.exports = _exports(self._map(one))
+            except (OSError, elf.BadElf):
+                known.exports = NOTHING
+            known.names = None
+        return known.exports
 
-    def defined(self, one: Object) -> Optional[FrozenSet[bytes]]:
-        """The versions a file defines; None where it has none at all, which ld.so lets pass."""
-        identity = one.file.identity
-        if identity not in self._defined:
-            self._defined[identity] = _defined(one)
-        return self._defined[identity]
-
-    def _missing_versions(self, one: Object, loaded: Sequence[Object]) -> Iterator[Problem]:
-        """The versions that `one` needs of a file which defines versions, but not these."""
+    def _read(self, one: Object) -> Wants:
+        """What an object takes."""
+        known = self._files.setdefault(one.file.identity, _File())
         try:
-            with elf.ElfFile(one.file.host_path) as file:
-                needs = file.version_needs()
+            file = self._map(one)
+            known.size = file.symbol_count()
+            if file.has_definitions:
+                known.defined = frozenset(row.version for row in file.version_definitions())
+            return _wants(file)
         except (OSError, elf.BadElf):
-            return
+            known.exports = NOTHING
+            return Wants(set(), {}, ())
+
+    def _file(self, one: Object) -> _File:
+        if one.file.identity not in self._files:
+            self._read(one)
+        return self._files[one.file.identity]
+
+    def _missing_versions(
+        self, one: Object, needs: Sequence[elf.Need], loaded: Sequence[Object]
+    ) -> Iterator[Problem]:
+        """The versions that `one` needs of a file which defines versions, but not these."""
         for file_name, group in groupby(needs, lambda need: need.file):
             provider = next((each for each in loaded if each.called(file_name)), None)
-            defined = self.defined(provider) if provider else None
+            defined = self._file(provider).defined if provider else None
             if provider is None or defined is None:
                 continue
             for need in group:
@@ -141,14 +191,68 @@ class Checker:
                     text = f"version `{version}' not found (required by {one.path})"
                     yield Problem("version", provider.path, text, version, one.path)
 
-    def _unresolved(self, one: Object, order: Sequence[Object], machine: Machine) -> List[Problem]:
-        try:
-            with elf.ElfFile(one.file.host_path) as file:
-                wants = _wants(file)
-                left = self._without_provider(wants, order, machine)
-                return _problems(one, file, wants, left)[:REPORT_LIMIT] if left else []
-        except (OSError, elf.BadElf) as error:
-            return [Problem("symbol", one.path, str(error), "", one.path)]
+    # -- quickly, for what is in order ------------------------------------------------------
+
+    def _nowhere(self, plain: Set[bytes], order: Sequence[Object]) -> Set[bytes]:
+        """Those of the names that no file has for a reference without a version.
+
+        They can come from any, so the largest are asked first; most are never asked.
+        """
+        for provider in sorted(order, key=lambda one: -self._file(one).size):
+            if not plain:
+                break
+            plain = self._without(plain, provider)
+        return plain
+
+    def _without(self, plain: Set[bytes], provider: Object) -> Set[bytes]:
+        known = self._file(provider)
+        if known.exports is None and known.defined is None and known.names is None:
+            try:
+                known.names = self._map(provider).exported().names
+            except (OSError, elf.BadElf):
+                known.exports = NOTHING
+                return plain
+            # The first time without making a set of them, which takes as long again.
+            plain.difference_update(known.names)
+            return plain
+        return plain - self.exports(provider).plain
+
+    def _at_once(self, wants: Wants, order: Sequence[Object], machine: Machine) -> bool:
+        """Whether each reference with a version finds that version, with no need of more rules.
+
+        Where the file that it names has versions, nothing but a missing symbol ends the search.
+        """
+        named: Dict[str, Optional[Exports]] = {}
+        for name, versions in wants.versioned.items():
+            for one in versions:
+                if one.file not in named:
+                    named[one.file] = self._with_versions(one.file, order)
+                exports = named[one.file]
+                if exports is None:
+                    return False
+                if name in exports.names and _satisfies(exports, name, one.version):
+                    continue
+                if machine.ends_at_named_file or not (
+                    one.weak or self._elsewhere(name, one.version, order)
+                ):
+                    return False
+        return True
+
+    def _elsewhere(self, name: bytes, version: bytes, order: Sequence[Object]) -> bool:
+        """Whether some file has this version of it, as libc has of what was libpthread's."""
+        for provider in order:
+            if version in (self._file(provider).defined or ()):
+                exports = self.exports(provider)
+                if name in exports.names and _satisfies(exports, name, version):
+                    return True
+        return False
+
+    def _with_versions(self, file: str, order: Sequence[Object]) -> Optional[Exports]:
+        provider = next((one for one in order if one.called(file)), None) if file else None
+        exports = self.exports(provider) if provider else None
+        return exports if exports and exports.versioned is not None else None
+
+    # -- exactly, for what is not -----------------------------------------------------------
 
     def _without_provider(
         self, wants: Wants, order: Sequence[Object], machine: Machine
@@ -156,11 +260,10 @@ class Checker:
         plain = wants.plain
         search = _Search(wants.versioned, machine)
         for provider in order:
-            if not plain and not search.wanted:
-                break
-            exports = self.exports(provider)
-            plain = plain - exports.plain
-            search.at(provider, exports)
+            if plain or search.wanted:
+                exports = self.exports(provider)
+                plain = plain - exports.plain
+                search.at(provider, exports)
         return [Failure(name, b"") for name in plain] + search.failures()
 
 
@@ -220,70 +323,78 @@ def _satisfies(exports: Exports, name: bytes, version: bytes) -> bool:
     return name + b"@" + version in exports.versioned
 
 
-def _exports(one: Object) -> Exports:
-    try:
-        with elf.ElfFile(one.file.host_path) as file:
-            found = file.exported()
-            versions = file.version_names() if file.has_definitions else {}
-    except (OSError, elf.BadElf):
-        return Exports(frozenset(), frozenset(), None, frozenset(), False)
+#: Of a file that cannot be read.
+NOTHING = Exports(frozenset(), frozenset(), None, frozenset(), False)
+
+
+def _exports(file: elf.ElfFile) -> Exports:
+    found = file.exported()
     names = frozenset(found.names)
-    if found.versions is None or not versions:
+    if found.versions is None or not file.has_definitions:
         return Exports(names, names, None, names, found.versions is None)
-    loose, versioned, defaults = set(), [], {}  # type: Set[bytes], List[bytes], Dict[bytes, int]
-    plain = set()
-    for name, word in zip(found.names, found.versions):
-        index = word & 0x7FFF
-        version = versions.get(index, b"")
-        if version:
-            versioned.append(name + b"@" + version)
-        elif word < _HIDDEN:
-            loose.add(name)
-        if index < 3:
-            plain.add(name)
-        elif word < _HIDDEN:
-            defaults[name] = defaults.get(name, 0) + 1
-    plain.update(name for name, count in defaults.items() if count == 1)
-    return Exports(names, frozenset(plain), frozenset(versioned), frozenset(loose), False)
+    rows = file.version_definitions()
+    # What is appended to a name for the version that its word stands for; as is, and hidden.
+    endings = {one.number: b"@" + one.version for one in rows if not one.base}
+    endings.update([(number | _HIDDEN, text) for number, text in endings.items()])
+    pairs = list(zip(found.names, found.versions))
+    loose = [name for name, word in pairs if word not in endings and word < _HIDDEN]
+    versioned = frozenset([name + endings[word] for name, word in pairs if word in endings])
+    plain = {name for name, word in pairs if word & 0x7FFF < 3}
+    plain.update(_only_once([name for name, word in pairs if 3 <= word < _HIDDEN]))
+    return Exports(names, frozenset(plain), versioned, frozenset(loose), False)
+
+
+def _only_once(names: List[bytes]) -> Iterable[bytes]:
+    """The names that are there once: a reference without a version may not choose."""
+    if len(set(names)) == len(names):
+        return names
+    return [name for name, count in Counter(names).items() if count == 1]
 
 
 def _wants(file: elf.ElfFile) -> Wants:
     found = file.undefined()
     if found.versions is None:
-        numbers = dict(zip(found.names, ([one] for one in found.numbers)))
-        return Wants(set(found.names), {}, numbers)
-    wants = Wants(set(), {}, {})
-    needs = {one.number: Version(one.version, one.file) for one in file.version_needs()}
+        return Wants(set(found.names), {}, ())
+    rows = file.version_needs()
+    needs = {one.number: Version(one.version, one.file) for one in rows}
     # A reference may also name a version that the file itself defines.
     for definition in file.version_definitions():
         if not definition.base:
             needs.setdefault(definition.number, Version(definition.version, ""))
-    _sort(found, needs, wants, wants.plain)
-    weak = {index: one._replace(weak=True) for index, one in needs.items()}
-    _sort(file.undefined(weak=True), weak, wants, set())
+    wants = Wants(set(), {}, rows)
+    _sort(found, needs, wants)
+    weak = {number: one._replace(weak=True) for number, one in needs.items()}
+    _sort(file.undefined(weak=True), weak, wants._replace(plain=set()))
     return wants
 
 
-def _sort(found: elf.Names, needs: Dict[int, Version], wants: Wants, plain: Set[bytes]) -> None:
-    """References into `wants`, those without a version into `plain`."""
-    for name, word, number in zip(found.names, found.versions or (), found.numbers):
-        wants.numbers.setdefault(name, []).append(number)
-        need = needs.get(word & 0x7FFF)
-        if need is None:
-            plain.add(name)
-        else:
-            wants.versioned.setdefault(name, []).append(need)
+def _sort(found: elf.Names, needs: Dict[int, Version], wants: Wants) -> None:
+    """References into `wants`, by whether they name a version."""
+    words = found.versions or ()
+    wants.plain.update(
+        [name for name, word in zip(found.names, words) if word < 2 or word & 0x7FFF not in needs]
+    )
+    if len(wants.plain) < len(found.names):
+        for name, word in zip(found.names, words):
+            if word > 1 and word & 0x7FFF in needs:
+                wants.versioned.setdefault(name, []).append(needs[word & 0x7FFF])
 
 
-def _problems(one: Object, file: elf.ElfFile, wants: Wants, left: List[Failure]) -> List[Problem]:
-    suspects = {number for each in left for number in wants.numbers.get(each.name, ())}
-    used = file.referenced(suspects)
-    problems = []
-    for failure in sorted(left):
-        if used.intersection(wants.numbers.get(failure.name, ())):
-            path = "" if failure.ends else one.path
-            problems.append(Problem("symbol", path, _words(failure), _text(failure.name), one.path))
-    return problems
+def _problems(one: Object, file: elf.ElfFile, left: List[Failure]) -> List[Problem]:
+    """The failures that matter, in order: ld.so looks up only what a relocation refers to."""
+    names: Dict[int, bytes] = {}
+    wanted = {failure.name for failure in left}
+    for found in (file.undefined(), file.undefined(weak=True)):
+        names.update(pair for pair in zip(found.numbers, found.names) if pair[1] in wanted)
+    by_name: Dict[bytes, List[Failure]] = {}
+    for failure in left:
+        by_name.setdefault(failure.name, []).append(failure)
+    order = dict.fromkeys(names[number] for number in file.referenced(set(names)))
+    return [
+        Problem("symbol", "" if each.ends else one.path, _words(each), _text(name), one.path)
+        for name in order
+        for each in by_name[name]
+    ]
 
 
 def _words(failure: Failure) -> str:
@@ -298,16 +409,6 @@ def _words(failure: Failure) -> str:
     return (
         f"undefined symbol: {name}, version {version}" if version else f"undefined symbol: {name}"
     )
-
-
-def _defined(one: Object) -> Optional[FrozenSet[bytes]]:
-    try:
-        with elf.ElfFile(one.file.host_path) as file:
-            if file.has_definitions:
-                return frozenset(each.version for each in file.version_definitions())
-    except (OSError, elf.BadElf):
-        pass
-    return None
 
 
 def _once(objects: Iterable[Object]) -> List[Object]:

@@ -257,22 +257,24 @@ def needed_version(file: elf.ElfFile, prefix: str) -> str:
 
 # -- the C++ ABI of torch -------------------------------------------------------------------
 
-#: Names of torch's namespaces, and std::string as either ABI writes it into a name.
-_TORCH_NAME = re.compile(rb"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
-_NEW_STRING, _OLD_STRING = (b"__cxx11", b"B5cxx11"), re.compile(rb"^_Z.*(?:KSs|[EvijlmbKRS_]Ss)")
+#: Names in torch's namespaces, and std::string as either ABI writes it into a name. Other names
+#: say nothing: old builds export parts of a libstdc++ that was linked into them.
+_TORCH_NAME = re.compile(rb"_ZN?K?(?:3c10|2at|5torch|6caffe2)")
+_NEW_STRING, _OLD_STRING = (b"__cxx11", b"B5cxx11"), re.compile(rb"[EKRSPvbcijlmxy_]Ss")
 
 
 def cxx11_abi(file: elf.ElfFile) -> Optional[bool]:
-    """Whether a library exports names of the C++11 ABI, as libc10.so does; None without names."""
-    names = file.exported().names
-    if not names:
-        return None
-    return any(mark in name for name in names for mark in _NEW_STRING)
+    """Whether one of torch's libraries (libc10.so) is of the C++11 ABI; None when no name says."""
+    return _abi(file.exported().names)
 
 
 def wanted_cxx11_abi(file: elf.ElfFile) -> Optional[bool]:
     """The ABI that an extension expects of torch; None where no name it takes from it says so."""
-    names = [name for name in file.undefined().names if _TORCH_NAME.search(name)]
+    return _abi(file.undefined().names)
+
+
+def _abi(names: Sequence[bytes]) -> Optional[bool]:
+    names = [name for name in names if _TORCH_NAME.match(name)]
     if any(mark in name for name in names for mark in _NEW_STRING):
         return True
-    return False if any(_OLD_STRING.match(name) for name in names) else None
+    return False if any(_OLD_STRING.search(name) for name in names) else None
