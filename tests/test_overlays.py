@@ -219,6 +219,19 @@ def test_what_is_replaced_is_said(laid):
     assert tables.built_in().replaced == []
 
 
+def test_the_reports_say_what_is_replaced_and_whose_word_counts(laid):
+    both = laid(drivers=BRANCH)
+    words = ("what-if", "--driver", "470.82.01", "--gpu", "A10", "--cuda", "12.4")
+    said = f"drivers 470, replaced by {both}"
+    report = json.loads(run(*words, "--format", "json", PREFLIGHT_COMPAT=both).stdout)
+    assert report["replaced"] == [said]
+    titles = {r["title"] for one in report["findings"] for r in one["references"]}
+    assert f"Example Corp: drivers of the training fleet (overlay {both})" in titles
+    text = " ".join(run(*words, "--explain", PREFLIGHT_COMPAT=both).stdout.split())
+    assert said in text and "fleet (overlay " in text
+    assert json.loads(run(*words, "--format", "json").stdout)["replaced"] == []
+
+
 def test_a_source_that_is_replaced_is_said(laid):
     ours = tables.built_in([laid(sources=SOURCES.replace("our-wiki", "cuda-gpus"))])
     assert [(one.table, one.key) for one in ours.replaced] == [("sources", "cuda-gpus")]

@@ -88,6 +88,11 @@ def cuda_of_tag(tag: str) -> Optional[str]:
     return f"{found.group(1)}.{found.group(2)}" if found else None
 
 
+def _title(source: Row) -> str:
+    overlay = source.get("overlay")
+    return f"{source['title']} (overlay {overlay})" if overlay else str(source["title"])
+
+
 class Matrix:
     """The tables of `compat/`, as read by :func:`load`."""
 
@@ -117,7 +122,13 @@ class Matrix:
         """(title, address) of each source key; the address may be empty."""
         sources = self._tables["sources"]["source"]
         unique = list(dict.fromkeys(keys))
-        return [(sources[key]["title"], sources[key].get("url", "")) for key in unique]
+        return [(_title(sources[key]), sources[key].get("url", "")) for key in unique]
+
+    @property
+    def replaced(self) -> Tuple[str, ...]:
+        """What overlays say otherwise than the built-in tables, a phrase each."""
+        said = getattr(self._tables, "replaced", ())
+        return tuple(f"{one.table} {one.key}, replaced by {one.overlay}" for one in said)
 
     # -- drivers and CUDA -----------------------------------------------------------------
 

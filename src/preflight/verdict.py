@@ -79,6 +79,7 @@ class Report:
     outcomes: Tuple[Tuple[Rule, Outcome], ...]
     snapshot: Snapshot
     matrix_date: str
+    replaced: Tuple[str, ...]  # rows of the matrix that overlays say otherwise
     milliseconds: Mapping[str, float] = field(default_factory=dict)
 
 
@@ -107,6 +108,7 @@ def judge(
         outcomes=tuple(outcomes),
         snapshot=snapshot,
         matrix_date=matrix.date,
+        replaced=matrix.replaced,
     )
 
 

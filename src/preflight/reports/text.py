@@ -54,6 +54,7 @@ def render(report: Report, style: Style = PLAIN, explain: bool = False) -> str:
         lines += [""] + _finding(one, style, explain)
     if explain:
         lines += _unknowns(report, style)
+        lines += _replaced(report, style)
     lines += ["", verdict_line(report, style)]
     return "\n".join(lines) + "\n"
 
@@ -233,6 +234,15 @@ def _explained(one: Judged, style: Style) -> List[str]:
 def _proof(proof: Evidence) -> str:
     assumed = " (assumed)" if proof.assumed and "assumed" not in proof.source else ""
     return f"{proof.fact} = {proof.value}  [{proof.source}]{assumed}"
+
+
+def _replaced(report: Report, style: Style) -> List[str]:
+    if not report.replaced:
+        return []
+    lines = ["", "rows of the matrix that overlays replace:"]
+    for one in report.replaced:
+        lines += _wrapped(one, "  ", 4, style)
+    return lines
 
 
 def _unknowns(report: Report, style: Style) -> List[str]:
