@@ -184,9 +184,14 @@ def _ldconfig(top: Path, form: str) -> None:
         stderr=subprocess.DEVNULL,
         check=False,
     )
-    if form != "new" and cache.exists() and any(top.glob("**/glibc-hwcaps")):
+    if form != "new" and cache.exists() and _has_subdirectories(top):
         # ldconfig 2.36 writes more old entries than it counts then, over what follows.
         cache.unlink()
+
+
+def _has_subdirectories(top: Path) -> bool:
+    names = {one.partition("/")[0] for one in SUBDIRECTORIES}
+    return any(path.name in names for path in top.glob("**/*") if path.is_dir())
 
 
 def _preloads(dice: random.Random) -> str:
