@@ -249,7 +249,7 @@ def test_rows_carry_their_overlay_and_pages_show_it(laid):
     for subject, name in (("driver", "470.82.01"), ("gpu", "GX1"), ("torch", "2.4.1")):
         page = pages.page(ours, subject, name)
         assert ("from overlay", (directory,)) in page.entries
-        assert WIKI in page.sources
+        assert (f"{WIKI[0]} (overlay {directory})", WIKI[1]) in page.sources
     assert pages.page(ours, "driver", "470.82.01").trust == "secondary"
     for subject, name in (("driver", "535.104.05"), ("gpu", "A10"), ("torch", "2.6.0")):
         assert "from overlay" not in [one.label for one in pages.page(ours, subject, name).entries]
@@ -264,7 +264,8 @@ def test_the_command_shows_where_a_row_is_from(laid):
         run("matrix", "driver", "470.1", "--format", "json", PREFLIGHT_COMPAT=directory).stdout
     )
     assert document["entries"]["from overlay"] == [directory]
-    assert {"title": WIKI[0], "url": WIKI[1]} in document["references"]
+    title = f"{WIKI[0]} (overlay {directory})"
+    assert {"title": title, "url": WIKI[1]} in document["references"]
 
 
 def test_a_finding_refers_to_the_overlays_source(laid):
