@@ -79,8 +79,8 @@ class Report:
     outcomes: Tuple[Tuple[Rule, Outcome], ...]
     snapshot: Snapshot
     matrix_date: str
-    replaced: Tuple[str, ...]  # rows of the matrix that overlays say otherwise
     milliseconds: Mapping[str, float] = field(default_factory=dict)
+    replaced: Tuple[str, ...] = ()  # rows of the matrix that overlays say otherwise
 
 
 def judge(
