@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Sequence
+from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, linkage, python_env, system, toolkit
+from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
 from .probes.place import place
 from .roots import Root
 
@@ -132,14 +132,24 @@ def _python(what: Look) -> s.Snapshot:
 
 
 def _linkage(what: Look) -> s.Snapshot:
-    """What importing the framework would load. The environment is read anew: it is in no hurry
-    for it, and the two probes run side by side."""
+    """What importing torch would load. The environment is read anew here and in `_kernels`:
+    it is soon done, and the probes run side by side."""
+    python, torch = _with_torch(what)
+    if torch is None:
+        return s.Snapshot()
+    return linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+
+
+def _kernels(what: Look) -> s.Snapshot:
+    python, torch = _with_torch(what)
+    return s.Snapshot() if torch is None else kernels.read(what.root, python, torch)
+
+
+def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
+    """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
-    for torch in seen.frameworks.get(()):
-        if torch.name.value == "torch" and torch.path.known:
-            cwd = place(what.root, what.env).cwd
-            return linkage.read(what.root, what.env, seen.python, torch, cwd)
-    return s.Snapshot()
+    found = (f for f in seen.frameworks.get(()) if f.name.value == "torch" and f.path.known)
+    return seen.python, next(found, None)
 
 
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
@@ -163,7 +173,8 @@ PROBES: Dict[str, Probe] = {
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
     ),
-    "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, code=why, extensions=why)),
+    "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
+    "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),

@@ -9,9 +9,9 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
 
 from .binary import elf, fatbin, symbols, torch_preload, versions
 from .binary.loader import Object, Process
+from .probes.compiled import modules_of
 from .probes.frameworks import read_frameworks
 from .probes.interpreter import find_interpreter
-from .probes.linkage import modules_of
 from .probes.place import place
 from .probes.python_env import read_environment
 from .roots import Root

@@ -14,6 +14,7 @@ from tests.real import stack, truth
 
 #: Python files of the environment that are read, as text, for what they say of their package.
 READ_AS_TEXT = (
+    "torch/__init__.py",  # which libraries it loads first
     "torch/version.py",
     "tensorflow/python/platform/build_info.py",
     "jax/version.py",

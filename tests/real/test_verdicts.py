@@ -38,7 +38,11 @@ CU126, COMPAT, DRIVER = "torch==2.14.1+cu126", "cuda-compat-13-0", "driver 580.6
 MACHINES: Dict[str, Machine] = {
     "h100-580": Machine("580.95.05", "13.0", (H100,), "pass"),
     "h100-floor": Machine("580.65.06", "13.0", (H100,), "pass"),
-    "t4-580": Machine("580.95.05", "13.0", (T4,), "pass"),
+    # That one library was built without sm_75, though the build lists it.
+    "t4-580": Machine(
+        "580.95.05", "13.0", (T4,), "warn", NO_KERNELS,
+        ("libtorch_cuda_linalg.so", "no code for sm_75", "sm_80, sm_86"), ("libtorch_cuda_linalg.so", "sm_75"),
+    ),
     "5090-580": Machine("580.95.05", "13.0", (RTX_5090,), "pass"),
     "unheard-of-driver": Machine("699.10", "14.2", (H100,), "pass"),
     "a100-535": Machine(
@@ -68,11 +72,13 @@ MACHINES: Dict[str, Machine] = {
         ("no code for sm_70", "Tesla V100-SXM2-16GB", "sm_75, sm_80", "no kernel image"),
         (CU126,),
     ),
+    # The job may use the H100 alone.
     "mixed": Machine(
-        "580.95.05", "13.0", (H100, V100), "fail", NO_KERNELS, ("no code for sm_70",), (CU126,)
+        "580.95.05", "13.0", (H100, V100), "warn", NO_KERNELS, ("no code for sm_70",), (CU126,)
     ),
 }  # fmt: skip
 FAILING = [name for name, machine in MACHINES.items() if machine.verdict == "fail"]
+FOUND = [name for name, machine in MACHINES.items() if machine.verdict != "pass"]
 
 
 def stand_in(directory: Path, machine: Machine, cache: Path) -> str:
@@ -109,7 +115,8 @@ def test_the_json_report_is_right(name: str, venv: str, tmp_path: Path, cache: P
     report = report_on(venv, stand_in(tmp_path, machine, cache))
     assert report["verdict"] == machine.verdict, report["findings"]
     assert stack.gpu_count(report) == len(machine.gpus)
-    assert stack.failing(report) == ([machine.rule] if machine.rule else [])
+    assert stack.failing(report) == ([machine.rule] if machine.verdict == "fail" else [])
+    assert not machine.rule or worst(report)["rule"] == machine.rule
     framework = report["snapshot"]["frameworks"]["value"][0]
     assert framework["cuda"]["value"] == "13.0"
     assert report["snapshot"]["driver"]["version"]["value"] == machine.driver
@@ -146,10 +153,10 @@ def test_the_text_says_the_same(name: str, venv: str, tmp_path: Path, cache: Pat
     if machine.verdict == "pass":
         assert ran.last.startswith("PASS: torch 2.14.1+cu130")
         return
-    assert ran.last.startswith(f"FAIL: {machine.rule}: ")
+    assert ran.last.startswith(f"{machine.verdict.upper()}: {machine.rule}: ")
     assert [words for words in machine.reasons if words not in plain] == []
     labels = re.findall(r"^  (seen|needed|why|fix|source) ", ran.out, re.MULTILINE)
-    assert labels == ["seen", "needed", "why", "fix", "source"]
+    assert labels[:5] == ["seen", "needed", "why", "fix", "source"]
     assert [words for words in machine.fixes if words not in plain] == []
     assert machine.fixes[0] in ran.last, "the verdict line ends with the first fix"
 
@@ -180,7 +187,8 @@ def test_the_driver_it_asks_for_is_enough(
     libraries = stand_in(tmp_path, MACHINES[name], cache)
     lines = " ".join(worst(report_on(venv, libraries))["fix"])
     (asked,) = re.findall(r"driver ([\d.]+) or newer", lines)
-    assert report_on(venv, libraries, "--assume", f"driver={asked}")["verdict"] == "pass"
+    enough = report_on(venv, libraries, "--assume", f"driver={asked}")
+    assert enough["verdict"] == ("warn" if name == "t4-470" else "pass"), "the T4's linalg remains"
     older = asked.replace("580.", "579.")
     assert report_on(venv, libraries, "--assume", f"driver={older}")["verdict"] == "fail"
 
@@ -197,6 +205,9 @@ def test_the_build_it_offers_passes(name: str, venv: str, tmp_path: Path, cache:
     framework["version"]["value"] = version
     framework["cuda"]["value"] = f"{major}.{minor}"
     framework.pop("arch_list", None)
+    for one in ("code", "libraries", "extensions"):  # its files go with it, and what it pins
+        report["snapshot"].pop(one, None)
+    report["snapshot"]["python"].pop("packages")
     path = tmp_path / "cured.json"
     path.write_text(json.dumps(report["snapshot"]))
     ran = stack.preflight("diagnose", "--format", "json", str(path))

@@ -1,8 +1,8 @@
-"""What importing the framework would load, and the GPU code inside: read from the files.
+"""What importing the framework would load: read from the files.
 
 The loader's work is played (:mod:`preflight.binary`), nothing is loaded or run: which file is
-picked for every library and why, which symbols have no provider, for which architectures there
-is machine code, and what the libraries themselves say of their versions.
+picked for every library and why, which symbols have no provider, and what the libraries
+themselves say of their versions.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .. import snapshot as s
-from ..binary import elf, fatbin, symbols, torch_preload, versions
+from ..binary import elf, symbols, torch_preload, versions
 from ..binary.loader import Object, Problem, Process
 from ..roots import Root
-from .distributions import Distribution, distributions, normalize
+from .compiled import extensions
 
 #: The libraries that a report tells of, by the beginning of their names.
 TOLD = (
@@ -31,12 +31,6 @@ OWNERS = (
 )  # fmt: skip
 #: Names of torch's namespaces in mangled symbols.
 TORCH_SYMBOL = re.compile(r"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
-#: Modules looked at for code that needs torch or CUDA, over all distributions.
-MODULE_LIMIT = 4000
-EXTENSION_LIMIT = 400
-#: In at least this share of a file's fatbins: what its kernels have in common.
-COMMON = 0.95
-_NEEDS = ("libtorch", "libc10", "libcudart.so")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
 
 
@@ -53,7 +47,7 @@ class Look(NamedTuple):
 def read(
     root: Root, env: Mapping[str, str], python: s.PythonEnv, torch: s.Framework, cwd: str = "/"
 ) -> s.Snapshot:
-    """Libraries, GPU code, extensions, and torch with what its own files say.
+    """Libraries, extensions, and torch with what its own files say.
 
     Unknown with the reason where the interpreter or torch cannot be read.
     """
@@ -67,15 +61,13 @@ def read(
         )
     except (OSError, elf.BadElf) as error:
         lost = s.unknown(f"the import cannot be played: {error}", python.executable.get(""))
-        return s.Snapshot(libraries=lost, code=lost, extensions=lost)
+        return s.Snapshot(libraries=lost, extensions=lost)
     seen = _Libraries(look, process)
     found = _Extensions(look, process).read() if not imported.error else []
-    code = [*_torch_code(look), *[one for each in found for one in each.code]]
     optional = [one for each in found for one in each.problems]
     told = seen.told(imported.problems, optional)
     return s.Snapshot(
         libraries=s.known(tuple(told), "the loader's search, played"),
-        code=s.known(tuple(code), ".nv_fatbin"),
         extensions=s.known(tuple(one.extension for one in found), "compiled modules"),
         frameworks=s.known((_torch(look, seen, imported.error),), "its libraries"),
     )
@@ -236,48 +228,11 @@ def _static_nccl(look: Look, seen: _Libraries) -> s.Fact[str]:
     return s.UNKNOWN
 
 
-def _torch_code(look: Look) -> Iterator[s.Code]:
-    folder = posixpath.join(look.torch.path.get(""), "lib")
-    names = [n for n in look.root.names(folder) if n.startswith(("libtorch", "libcaffe2"))]
-    for name in names:
-        code = _code(look.root, f"{folder}/{name}", "torch", main="linalg" not in name)
-        if code:
-            yield code
-
-
-def _code(root: Root, path: str, owner: str, main: bool = True) -> Optional[s.Code]:
-    """The GPU code of a file; None when there is none."""
-    try:
-        kernels = fatbin.read(root.on_host(path))
-    except (OSError, elf.BadElf):
-        return None
-    total = kernels.fatbins
-    if not total:
-        return None
-    counts: Dict[str, int] = {}
-    for group, count in kernels.groups.items():
-        for one in group:
-            counts[one] = counts.get(one, 0) + count
-    common = tuple(one for one, count in counts.items() if count >= COMMON * total)
-    partly = tuple(one for one in counts if one not in common)
-    source = f"{path} (.nv_fatbin)"
-    return s.Code(
-        file=s.known(path.rpartition("/")[2], path),
-        owner=s.known(owner, path),
-        targets=s.known(common, source),
-        partly=s.known(partly, source),
-        fatbins=s.known(total, source),
-        # A handful of kernels beside hundreds is for some operations only.
-        main=s.known(main and total > 4, source),
-    )
-
-
 # -- extensions -----------------------------------------------------------------------------
 
 
 class _Found(NamedTuple):
     extension: s.Extension
-    code: List[s.Code]
     problems: Tuple[Problem, ...]
 
 
@@ -287,51 +242,18 @@ class _Extensions:
     def __init__(self, look: Look, process: Process) -> None:
         self.look = look
         self.process = process
-        self._owners = _owners(look)
 
     def read(self) -> List[_Found]:
         """Each distribution with such modules once, all of its modules together."""
-        by_owner: Dict[str, List[str]] = {}
-        for path in list(self._modules())[:EXTENSION_LIMIT]:
-            by_owner.setdefault(self._owner(path), []).append(path)
-        return [self._extension(name, paths) for name, paths in by_owner.items()]
-
-    def _modules(self) -> Iterator[str]:
-        looked = 0
-        for entry in self.look.python.path.get(()):
-            for name in self.look.root.names(entry):
-                if name in ("torch", "nvidia", "triton", "numpy", "scipy", "functorch"):
-                    continue
-                for path in _shared(self.look.root, f"{entry}/{name}", 4):
-                    looked += 1
-                    if looked > MODULE_LIMIT:
-                        return
-                    if self._needs_torch(path):
-                        yield path
-
-    def _needs_torch(self, path: str) -> bool:
-        try:
-            with elf.ElfFile(self.look.root.on_host(path)) as file:
-                return any(one.startswith(_NEEDS) for one in file.needed)
-        except (OSError, elf.BadElf):
-            return False
-
-    def _owner(self, path: str) -> str:
-        for entry in self.look.python.path.get(()):
-            if path.startswith(entry + "/"):
-                top = path[len(entry) + 1 :].split("/")[0].split(".")[0]
-                return self._owners.get(top, normalize(top))
-        return path.rpartition("/")[2]
+        found = extensions(self.look.root, self.look.python)
+        return [self._extension(name, paths) for name, paths in found.items()]
 
     def _extension(self, name: str, paths: List[str]) -> _Found:
         problems: List[Problem] = []
-        code = []
         abi: s.Fact[bool] = s.UNKNOWN
         cuda: s.Fact[str] = s.UNKNOWN
         for path in paths:
             problems += self.process.fork().open(path).problems
-            one = _code(self.look.root, path, name)
-            code += [one] if one else []
             abi, cuda = self._built(path, abi, cuda)
         torches = tuple(dict.fromkeys(p.name for p in problems if _is_torch_symbol(p)))
         source = ", ".join(paths[:3])
@@ -344,7 +266,6 @@ class _Extensions:
                 built_for=s.known(s.BuiltFor(cxx11_abi=abi, cuda=cuda), source),
                 missing_symbols=s.known(torches, source),
             ),
-            code,
             tuple(one for one in problems if not _is_torch_symbol(one)),
         )
 
@@ -366,38 +287,3 @@ class _Extensions:
 
 def _is_torch_symbol(problem: Problem) -> bool:
     return problem.kind == "symbol" and bool(TORCH_SYMBOL.search(problem.name))
-
-
-def _shared(root: Root, path: str, depth: int) -> Iterator[str]:
-    """The .so files at or below a path."""
-    if path.endswith(".so") or ".so." in path.rpartition("/")[2]:
-        if root.is_file(path):
-            yield path
-        return
-    if depth and "." not in path.rpartition("/")[2]:
-        for name in root.names(path):
-            yield from _shared(root, f"{path}/{name}", depth - 1)
-
-
-def modules_of(root: Root, python: s.PythonEnv, name: str) -> Iterator[str]:
-    """The compiled modules of a top-level package or module on sys.path."""
-    top = name.replace("-", "_").split(".")[0]
-    for entry in python.path.get(()):
-        for one in root.names(entry):
-            if one == top or one.startswith(top + "."):
-                yield from _shared(root, f"{entry}/{one}", 4)
-
-
-def _owners(look: Look) -> Dict[str, str]:
-    """{top-level name: distribution}, by top_level.txt and by likeness of names."""
-    found: Dict[str, str] = {}
-    try:
-        installed: List[Distribution] = distributions(look.root, look.python.path.get(()))
-    except OSError:
-        return found
-    for one in installed:
-        name = normalize(one.name)
-        text = look.root.first_text((f"{one.where}/top_level.txt",))
-        for top in (text[1].split() if text else []) + [name.replace("-", "_")]:
-            found.setdefault(top, name)
-    return found
