@@ -41,7 +41,8 @@ MACHINES: Dict[str, Machine] = {
     # That one library was built without sm_75, though the build lists it.
     "t4-580": Machine(
         "580.95.05", "13.0", (T4,), "warn", NO_KERNELS,
-        ("libtorch_cuda_linalg.so", "no code for sm_75", "sm_80, sm_86"), ("libtorch_cuda_linalg.so", "sm_75"),
+        ("libtorch_cuda_linalg.so", "no code for sm_75", "sm_80, sm_86"),
+        ("libtorch_cuda_linalg.so", "sm_75"),
     ),
     "5090-580": Machine("580.95.05", "13.0", (RTX_5090,), "pass"),
     "unheard-of-driver": Machine("699.10", "14.2", (H100,), "pass"),
