@@ -5,10 +5,11 @@ An `ldd` that explains, and runs nothing: the loader's work is played over the f
 
 from __future__ import annotations
 
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Tuple
+import re
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .binary import elf, fatbin, symbols, torch_preload, versions
-from .binary.loader import Object, Process
+from .binary.loader import Object, Opened, Problem, Process
 from .probes.compiled import modules_of
 from .probes.frameworks import read_frameworks
 from .probes.interpreter import find_interpreter
@@ -33,6 +34,7 @@ class Node(NamedTuple):
     rule: str
     version: str
     targets: Tuple[str, ...]
+    shadows: Tuple[str, ...] = ()  # other copies that the loader would have come to later
 
 
 class Tree(NamedTuple):
@@ -56,9 +58,11 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
             program = bool(file.interpreter)
         if program:
             process = _process(root, env, path, at.cwd)
-            return [_tree(path, process, process.start().problems)]
+            started = process.start()
+            return [_tree(path, process, [started], started.problems)]
         process = _started(root, env, python, at.cwd)
-        return [_tree(path, process, process.open(path).problems)]
+        opened = process.open(path)
+        return [_tree(path, process, [opened], opened.problems)]
     process = _started(root, env, python, at.cwd)
     found = find_interpreter(root, env, python)
     environment = read_environment(root, found.get(""), env)
@@ -72,7 +76,7 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
             process, torch.path.get(""), list(environment.path.get(())), torch.cuda.value
         )
         title = f"import torch ({torch.path.value}, {torch.version.value})"
-        return [_tree(title, process, done.problems)]
+        return [_tree(title, process, done.opened, done.problems)]
     if torch is not None:
         torch_preload.import_torch(
             process, torch.path.get(""), list(environment.path.get(())), torch.cuda.value
@@ -84,7 +88,8 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
     for path in files:
         own = process.fork()
         before = len(own.objects)
-        made.append(_tree(path, own, own.open(path).problems, before))
+        opened = own.open(path)
+        made.append(_tree(path, own, [opened], opened.problems, before))
     return made
 
 
@@ -102,10 +107,21 @@ def _started(root: Root, env: Mapping[str, str], python: str, cwd: str) -> Proce
     return process
 
 
-def _tree(title: str, process: Process, problems: Tuple[Any, ...], before: int = 0) -> Tree:
+def _tree(
+    title: str,
+    process: Process,
+    opened: Sequence[Opened],
+    problems: Sequence[Problem],
+    before: int = 0,
+) -> Tree:
+    """`opened` tells what a failing dlopen had mapped, which does not stay in the process."""
+    objects = {one.path: one for one in process.objects[before:]}
+    for failed in opened:
+        if failed.problems:
+            objects.update((one.path, one) for one in failed.objects if one.path not in objects)
     return Tree(
         title,
-        tuple(_node(process, one) for one in process.objects[before:]),
+        tuple(_node(process, one) for one in objects.values()),
         tuple(str(one) for one in problems),
         tuple(f"{one.name}: {one.problem}" for one in process.ignored),
     )
@@ -116,15 +132,27 @@ def _node(process: Process, one: Object) -> Node:
     version = ""
     try:
         kernels = fatbin.read(one.file.host_path)
-        targets = (*kernels.code, *kernels.ptx)
+        targets = tuple(sorted({*kernels.code, *kernels.ptx}, key=_order))
         found = versions.read(one.file.host_path)
         version = found[0].version if found else ""
     except (OSError, elf.BadElf):
         pass
     return Node(
         one.path.rpartition("/")[2], one.path, process.files.real(one.path),
-        one.asked_by, one.rule, version, targets,
+        one.asked_by, one.rule, version, targets, _shadows(process, one),
     )  # fmt: skip
+
+
+def _order(target: str) -> Tuple[bool, List[int], str]:
+    """Machine code before PTX, older architectures first."""
+    return target.startswith("compute"), [int(one) for one in re.findall(r"\d+", target)], target
+
+
+def _shadows(process: Process, one: Object) -> Tuple[str, ...]:
+    own = process.files.real(one.path)
+    name = one.linkage.soname if "/" in one.name and one.linkage.soname else one.name
+    others = (process.files.real(hit.path) for hit in process.candidates(name, one.loader))
+    return tuple(dict.fromkeys(other for other in others if other != own))
 
 
 def as_json(made: List[Tree]) -> Dict[str, Any]:
@@ -135,7 +163,8 @@ def as_json(made: List[Tree]) -> Dict[str, Any]:
             {
                 "title": one.title,
                 "libraries": [
-                    {**node._asdict(), "targets": list(node.targets)} for node in one.nodes
+                    {**node._asdict(), "targets": list(node.targets), "shadows": list(node.shadows)}
+                    for node in one.nodes
                 ],
                 "problems": list(one.problems),
                 "ignored": list(one.ignored),
@@ -173,4 +202,6 @@ def _branches(tree: Tree) -> Iterator[str]:
         head = "  " * depth + node.name
         facts = [node.rule, node.real, node.version, " ".join(node.targets)]
         yield f"{head:<44} " + "  ".join(filter(None, facts))
+        for other in node.shadows:
+            yield f"{'':<44} in front of {other}"
         todo += [(one, depth + 1) for one in reversed(children.get(node.path, []))]
