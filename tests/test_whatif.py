@@ -239,6 +239,15 @@ def test_what_the_tables_are_not_sure_of_is_no_pass():
     assert judged("570.86.10", "A10", "2.10.0+cu129").verdict == "pass"
 
 
+def test_a_finding_says_where_the_tables_concluded():
+    """The aarch64 builds of 2.10 were not opened: their rows are derived, the report says so."""
+    for spec, marked in (("2.10.0+cu130", True), ("2.9.1+cu130", False)):
+        report = judged("595.58.03", "T4", spec, arch="aarch64")
+        (found,) = [one for one in report.findings if one.severity == "fail"]
+        titles = [one.title for one in found.references]
+        assert any(one.endswith("(derived from it)") for one in titles) is marked, titles
+
+
 # -- beyond the edge ------------------------------------------------------------------------
 
 

@@ -88,9 +88,19 @@ def cuda_of_tag(tag: str) -> Optional[str]:
     return f"{found.group(1)}.{found.group(2)}" if found else None
 
 
-def _title(source: Row) -> str:
-    overlay = source.get("overlay")
-    return f"{source['title']} (overlay {overlay})" if overlay else str(source["title"])
+#: How a reference says that its row is less sure than its source.
+TRUSTS = {"secondary": " (a secondary source)", "derived": " (derived from it)"}
+
+
+def cited(row: Row) -> Tuple[str, ...]:
+    """The keys of a row's sources, with the row's trust behind a blank where it is not primary."""
+    less = str(row.get("trust", ""))
+    return tuple(f"{key} {less}" if less in TRUSTS else str(key) for key in row["source"])
+
+
+def _title(source: Row, trust: str) -> str:
+    overlay = f" (overlay {source['overlay']})" if "overlay" in source else ""
+    return str(source["title"]) + TRUSTS.get(trust, "") + overlay
 
 
 class Matrix:
@@ -119,10 +129,16 @@ class Matrix:
         return self._date
 
     def references(self, keys: Iterable[str]) -> List[Tuple[str, str]]:
-        """(title, address) of each source key; the address may be empty."""
+        """(title, address) of each source key as :func:`cited` gives it; the address may be empty.
+
+        A source that is cited twice is named once, with its lesser trust.
+        """
         sources = self._tables["sources"]["source"]
-        unique = list(dict.fromkeys(keys))
-        return [(_title(sources[key]), sources[key].get("url", "")) for key in unique]
+        named: Dict[str, str] = {}
+        for one in keys:
+            key, _, trust = one.partition(" ")
+            named[key] = named.get(key) or trust
+        return [(_title(sources[k], t), sources[k].get("url", "")) for k, t in named.items()]
 
     @property
     def replaced(self) -> Tuple[str, ...]:
@@ -229,7 +245,7 @@ class Matrix:
         keys: List[str] = []
         toolkit = self.toolkit(cuda) or self._floor_row(cuda)
         for row in (toolkit, self.branch(driver) if driver else None):
-            keys.extend(row["source"][:1] if row else [])  # the first one is the nearest
+            keys.extend(cited(row)[:1] if row else [])  # the first one is the nearest
         return tuple(keys)
 
     def ptx_isa(self, cuda: str) -> Optional[Numbers]:
@@ -316,7 +332,7 @@ class Matrix:
         keys: List[str] = []
         for row in self._tables["forward"].get("class", []):
             if row.get("eligible") == eligible:
-                keys.extend(row["source"])
+                keys.extend(cited(row))
         return tuple(keys)
 
     def architecture(self, capability: str) -> Optional[Row]:
@@ -364,7 +380,7 @@ class Matrix:
         for row in self._tables["forward"]["package"]:
             if cuda_numbers(row["cuda"]) != cuda_numbers(cuda):
                 continue
-            sources = tuple(row["source"])
+            sources = cited(row)
             if major in row.get("newer", []):
                 return "no", sources
             for column in ("documented", "listed", "noted"):

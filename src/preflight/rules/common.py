@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
-from ..matrix import UNDECIDED, Matrix, Way, cuda_of_tag, targets
+from ..matrix import UNDECIDED, Matrix, Way, cited, cuda_of_tag, targets
 from ..snapshot import Code as FileCode
 from ..snapshot import Compat, Fact, Framework, Gpu, Snapshot
 from .registry import NotApplicable, Outcome, Undecided
@@ -243,7 +243,7 @@ def code_inside(s: Snapshot, m: Matrix, build: Build) -> List[Code]:
     variant = local.partition(".")[0] if local.startswith("cu") else local
     variant = variant or "cu" + build.cuda.replace(".", "")
     return [
-        Code(targets(row), targets(row, unsure=True), "", tuple(row["source"]))
+        Code(targets(row), targets(row, unsure=True), "", cited(row))
         for row in m.torch_builds(release, s.os.arch.get(""))
         if row["variant"] == variant
     ]

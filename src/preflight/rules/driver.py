@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Iterator, List, Tuple
 
-from ..matrix import FORWARD, MINOR, UNDECIDED, Matrix, Way, numbers
+from ..matrix import FORWARD, MINOR, UNDECIDED, Matrix, Way, cited, numbers
 from ..snapshot import Fact, Gpu, Snapshot
 from . import common, ptx
 from .cures import torch_that_runs
@@ -320,7 +320,7 @@ def _new_for(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
         "(error 100).",
         fix=(f"a node with driver branch {last}", "a newer GPU"),
         evidence=evidence(s, "driver.version", *lib.places, *device.places),
-        sources=tuple(row["source"]),
+        sources=cited(row),
         subject=device.label,
     )
 
@@ -362,7 +362,7 @@ def _unknown_to(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
         why="A driver older than the GPU does not drive it: no device appears.",
         fix=(f"a node with driver branch {first} or newer",),
         evidence=evidence(s, "driver.version", *device.places),
-        sources=tuple(row["source"]),
+        sources=cited(row),
         subject=device.label,
     )
 
