@@ -360,6 +360,7 @@ def test_an_own_fault_stops_it_where_chosen(judge):
     assert lines(done)[-1].endswith("; not starting (fail-closed)")
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("judge", ["hangs", "swallows", "hangs_in_a_child"])
 def test_nothing_waits_past_the_deadline(judge):
     started = time.monotonic()
@@ -484,6 +485,7 @@ def full_pipe():
     return read, write
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("blocking", [True, False])
 def test_a_full_pipe_delays_but_does_not_stop(blocking):
     read, write = full_pipe()

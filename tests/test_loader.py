@@ -182,6 +182,7 @@ def test_includes_that_go_in_circles_end(tmp_path):
     assert set(found_here) == {"/a"} and len(found_here) < 10
 
 
+@pytest.mark.timed
 def test_includes_that_multiply_end_soon(tmp_path):
     """Ten files that each include all ten: not ten to the fourth reads."""
     for number in range(10):

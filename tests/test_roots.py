@@ -122,6 +122,7 @@ def test_as_many_links_as_the_kernel_follows(tree):
     assert root.exists("/link39") and not root.exists("/link40")
 
 
+@pytest.mark.timed
 def test_links_that_double_at_each_step_end(tree):
     (tree / "d").mkdir()
     (tree / "d" / "l0").symlink_to(".")
@@ -182,6 +183,7 @@ def test_a_file_replaced_by_a_link_between_resolving_and_opening(tree, tmp_path,
 # -- what is no plain file ------------------------------------------------------------------
 
 
+@pytest.mark.timed
 def test_a_fifo_does_not_block_and_is_not_opened(tree):
     os.mkfifo(tree / "fifo")
     started = time.monotonic()
@@ -238,6 +240,7 @@ def test_unreadable(tree):
     (tree / "etc").chmod(0o755)
 
 
+@pytest.mark.timed
 def test_a_huge_sparse_file_is_refused(tree):
     with open(tree / "huge", "wb") as file:
         file.truncate(1 << 40)

@@ -198,7 +198,7 @@ def _reap(pid: int, deadline: float) -> Optional[int]:
 def _kill(pid: int) -> None:
     """Kill and reap; a child stuck in the kernel cannot be reaped and is left behind."""
     _signal(pid)
-    _reap(pid, time.monotonic() + 0.05)
+    _reap(pid, time.monotonic() + 0.2)
 
 
 def _signal(pid: int) -> None:

@@ -196,6 +196,7 @@ def test_many_symbols_of_one_long_name_are_refused(tmp_path, length):
     assert peak_mebibytes() - before < MEBIBYTES
 
 
+@pytest.mark.timed
 def test_a_fatbin_of_nothing_but_headers_is_bounded(tmp_path):
     data = bytearray((SAMPLES / "one.elf").read_bytes())
     with elf.map_file(str(SAMPLES / "one.elf")) as file:

@@ -180,6 +180,7 @@ HOSTILE = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE)
 def test_hostile_sources(image, text):
     torch(image, text)
@@ -372,6 +373,7 @@ def cuda_torch(image):
     return torch(image, TYPED.format("2.14.1+cu130", "'13.0'", "None"), version="2.14.1")
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     "text, version",
     [

@@ -535,6 +535,7 @@ def test_packages_that_cannot_be_listed(image, monkeypatch):
     assert read.packages.source == "/usr/lib/python3.9/site-packages"
 
 
+@pytest.mark.timed
 def test_hostile_files(image):
     """Noise wherever text is expected: nothing raises, nothing takes long."""
     image.python("/usr", "3.9", site_text="\0" * 100)
@@ -553,6 +554,7 @@ def test_hostile_files(image):
     assert read.packages.known and read.version.value == "3.9"
 
 
+@pytest.mark.timed
 def test_a_deep_chain_of_directories_above_home(image):
     image.python("/usr", "3.9").link("/venv/bin/python", "/usr/bin/python3")
     image.folders("/d" * 150)

@@ -187,6 +187,7 @@ def test_hostile_version_json(image, text):
     assert read(image).version.value == "12.4"
 
 
+@pytest.mark.timed
 def test_hostile_places(image):
     image.link("/usr/local/cuda", "cuda").folders("/opt/x/bin/nvcc", "/opt/x/version.json")
     os.mkfifo(str(image.folder / "opt" / "x" / "version.txt"))

@@ -121,6 +121,7 @@ def test_the_kernel_answers_where_nvml_does_not(
     assert stack.gpu_count(report) == 1
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("proc_driver")
 def test_what_is_known_decides_beside_a_hang(venv: str, tmp_path: Path, cache: Path) -> None:
     """The kernel and libcuda say that the driver is too old; NVML's silence changes nothing."""
