@@ -6,16 +6,20 @@ the original. Files are replaced, never written: the original stays as it is.
 
 import os
 import shutil
+import struct
 import subprocess
 from pathlib import Path
-from typing import Dict, Iterable, List, NamedTuple, Optional
+from typing import Iterable, NamedTuple
 
 from tests.binary.places import Install
 
 #: Below site-packages: whose files are linked one by one, to this depth.
 WALKED = {"torch": 2, "nvidia": 4}
-#: Of torch, only what the loader looks at.
-WHOLE = ("torch/lib",)
+#: Loads the module's library as an import does.
+MODULE = """
+import ctypes, os, torch
+ctypes.CDLL(os.path.join(os.path.dirname(__file__), "_C.so"))
+"""
 
 CHILD = """
 import os, sys
@@ -47,7 +51,7 @@ class Copy(NamedTuple):
                 else:
                     path.unlink()
 
-    def package(self, name: str, version: str, **files: str) -> None:
+    def package(self, name: str, version: str) -> None:
         """The metadata of a distribution, as pip leaves it."""
         place = self.site / f"{name}-{version}.dist-info"
         place.mkdir()
@@ -55,8 +59,20 @@ class Copy(NamedTuple):
             f"Metadata-Version: 2.1\nName: {name.replace('_', '-')}\nVersion: {version}\n"
         )
         (place / "INSTALLER").write_text("pip\n")
-        for file, text in files.items():
-            (place / f"{file}.txt").write_text(text)
+
+    def extension(self, name: str, symbol: str, *needs: Path, version: str = "1.0") -> Path:
+        """An installed package with a compiled module that wants one symbol of torch's."""
+        self.package(name, version)
+        libraries = [self.site / "torch" / "lib" / one for one in ("libtorch.so", "libc10.so")]
+        source = f"extern int {symbol}(); void *PyInit__C = (void *) &{symbol};"
+        made = build(self.site / name / "_C.so", source, [*libraries, *needs])
+        (self.site / name / "__init__.py").write_text(MODULE)
+        return made
+
+    def replace(self, source: Path, place: str) -> None:
+        """Another file in place of one; `source` may be of another environment."""
+        (self.site / place).unlink()
+        link(source, self.site / place)
 
     def importing(self, *modules: str, **env: str) -> str:
         """What ends the import of these modules in a child; empty when they are imported."""
@@ -118,7 +134,9 @@ def link(source: Path, target: Path) -> None:
 # -- small libraries ----------------------------------------------------------------------------
 
 
-def build(path: Path, source: str = "", needs: Iterable[Path] = (), words: Iterable[str] = ()) -> Path:
+def build(
+    path: Path, source: str = "", needs: Iterable[Path] = (), words: Iterable[str] = ()
+) -> Path:
     """A shared library of C code that needs others by their names."""
     path.parent.mkdir(parents=True, exist_ok=True)
     made = path.with_name(path.name + ".c")
@@ -136,3 +154,29 @@ def build(path: Path, source: str = "", needs: Iterable[Path] = (), words: Itera
 def hollow(folder: Path, soname: str) -> Path:
     """A library of that name with nothing in it."""
     return build(folder / soname, words=[f"-Wl,-soname,{soname}"])
+
+
+def with_gpu_code(library: Path, sample: Path) -> None:
+    """Put the GPU code of a sample into a library."""
+    raw = str(library) + ".fatbin"
+    subprocess.run(
+        ["objcopy", "-O", "binary", "--only-section=.nv_fatbin", str(sample), raw], check=True
+    )
+    section = [f"--add-section=.nv_fatbin={raw}", "--set-section-flags=.nv_fatbin=alloc,readonly"]
+    subprocess.run(
+        ["objcopy", *section, str(library)], check=True, stderr=subprocess.DEVNULL
+    )  # it warns that no segment has the section
+    os.unlink(raw)
+
+
+def rpath_to_runpath(path: Path) -> None:
+    """Give a library a DT_RUNPATH in place of its DT_RPATH, in a file of its own."""
+    data = bytearray(path.read_bytes())
+    start, size, count = *struct.unpack_from("<Q", data, 32), *struct.unpack_from("<HH", data, 54)
+    for number in range(count):
+        kind, _, offset, _, _, length = struct.unpack_from("<IIQQQQ", data, start + number * size)
+        for place in range(offset, offset + length, 16) if kind == 2 else ():
+            if struct.unpack_from("<Q", data, place) == (15,):
+                struct.pack_into("<Q", data, place, 29)
+    path.unlink()
+    path.write_bytes(data)

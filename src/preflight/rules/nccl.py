@@ -7,7 +7,7 @@ from typing import Dict, Iterator, Mapping, Optional, Tuple
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
-from .linked import Linked, asked_by, first, older, where
+from .linked import Linked, asked_by, first, older, served, where
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 WHEEL = "nvidia-nccl-cu"
@@ -97,7 +97,7 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """An older libnccl would be loaded than the framework was built against.
 
     NCCL 2 keeps its interface: a newer library serves an older build, not the other way round.
-    Decided by the version of the libnccl.so.2 that the loader would pick against the one the
+    Where every symbol that is called was found in the older one, it is a warning. Decided by the version of the libnccl.so.2 that the loader would pick against the one the
     framework was built with.
 
     Fix: let the framework's own copy be found, or install its version.
@@ -126,13 +126,16 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         summary=f"NCCL {version} would be loaded, and {asked_by(loaded)} was built with {built}",
         observed=f"{loaded.label} at {where(loaded)}",
         needed=f"NCCL {built} or newer",
-        why="An older NCCL lacks what the framework calls: 'undefined symbol: nccl…'.",
+        why="It has every symbol that is called, and torch was not tested with it."
+        if served(s)
+        else "An older NCCL lacks what the framework calls: 'undefined symbol: nccl…'.",
         fix=(
             "take its directory off LD_LIBRARY_PATH (or the library out of LD_PRELOAD)"
             if loaded.from_environment
             else f"install NCCL {built}",
         ),
         evidence=evidence(s, *loaded.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
+        severity=WARN if served(s) else "",
     )
 
 
