@@ -17,8 +17,7 @@ SONAMES = ("libnccl.so.2", "libcudnn.so.9", "libnvJitLink.so.13")
 #: c10::detail::torchCheckFail(const char *, const char *, uint32_t, const std::string &): of the
 #: new C++ ABI, and of the old one.
 NEW_ABI = (
-    "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIc"
-    "ESaIcEEE"
+    "_ZN3c106detail14torchCheckFailEPKcS2_jRKNSt7__cxx1112basic_stringIcSt11char_traitsIcESaIcEEE"
 )
 OLD_ABI = "_ZN3c106detail14torchCheckFailEPKcS2_jRKSs"
 #: In no torch.
@@ -271,7 +270,7 @@ def test_the_stubs_of_a_toolkit_in_front(whole: Copy, tmp_path: Path) -> None:
     assert str(stubs) in report.words("link/stub-libcuda")
 
 
-# -- extensions -------------------------------------------------------------------------------------
+# -- extensions ---------------------------------------------------------------------------------
 
 
 def test_an_extension_that_fits_has_no_finding(broken: Copy) -> None:
@@ -328,7 +327,7 @@ def test_the_torchvision_of_another_torch(broken: Copy) -> None:
     assert "undefined symbol" in broken.importing("torchvision")
 
 
-# -- GPU code -----------------------------------------------------------------------------------------
+# -- GPU code -----------------------------------------------------------------------------------
 
 NO_KERNELS = "gpu/no-kernels-for-architecture"
 

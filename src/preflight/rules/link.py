@@ -131,8 +131,9 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """LD_LIBRARY_PATH, LD_PRELOAD or ld.so.conf puts another copy in place of the framework's own.
 
     A copy that satisfies every need is a warning at most; one that lacks symbols fails, and so does
-    an older one where nobody could look for its symbols. torch's wheels carry RPATH since 1.13 and preload their
-    libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader would do.
+    an older one where nobody could look for its symbols. torch's wheels carry RPATH since 1.13 and
+    preload their libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader
+    would do.
 
     Fix: take the directory off the search path.
     """

@@ -29,7 +29,7 @@ def duplicate(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed("one NCCL package") if wheels else NotApplicable("no NCCL package")
         return
     shown = ", ".join(f"{name} {version}" for name, version in wheels.items())
-    same = len(set(wheels.values())) == 1 or _all_serve(s, m, wheels)
+    same = len(set(wheels.values())) == 1 or served(s) or _all_serve(s, m, wheels)
     wanted = _wanted(s, m) or max(wheels, key=lambda name: numbers(wheels[name]))
     yield Finding(
         summary=f"several NCCL packages share one file: {shown}",
@@ -97,8 +97,9 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """An older libnccl would be loaded than the framework was built against.
 
     NCCL 2 keeps its interface: a newer library serves an older build, not the other way round.
-    Where every symbol that is called was found in the older one, it is a warning. Decided by the version of the libnccl.so.2 that the loader would pick against the one the
-    framework was built with.
+    Where every symbol that is called was found in the older one, it is a warning. Decided by the
+    version of the libnccl.so.2 that the loader would pick against the one the framework was built
+    with.
 
     Fix: let the framework's own copy be found, or install its version.
     """
