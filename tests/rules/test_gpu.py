@@ -126,6 +126,25 @@ def test_extensions(targets, expected):
         assert 'TORCH_CUDA_ARCH_LIST="9.0"' in found.fix[0] and found.subject == "fast"
 
 
+@pytest.mark.parametrize(
+    ("targets", "expected"),
+    [
+        (["sm_90"], ["pass"]),
+        (["sm_80"], ["warn"]),  # of that file, which may never be called
+        (None, ["n/a"]),  # read, and there is no GPU code inside
+    ],
+)
+def test_an_extension_whose_files_were_read(targets, expected):
+    seen = snap(gpus=[H100], extensions=[{"name": "fast", "built_for": {"cuda": "12"}}])
+    assert [word(KERNELS, one) for one in outcomes(KERNELS, seen)] == ["unknown"]
+    code = s.Code(
+        file=s.known("_C.so", "x"), owner=s.known("fast", "x"),
+        targets=s.known(tuple(targets or ()), "x"), partly=s.known((), "x"),
+    )  # fmt: skip
+    seen = replace(seen, code=s.known((code,) if targets else (), "x"))
+    assert [word(KERNELS, one) for one in outcomes(KERNELS, seen)] == expected
+
+
 def test_alike_gpus_give_one_finding_and_mixed_ones_only_the_bad():
     build = torch("12.8", "2.7.1+cu128")
     eight = [dict(V100) for _ in range(8)]

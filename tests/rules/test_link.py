@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from preflight import snapshot as s
-from tests.rules.build import finding, outcomes, say, snap, word
+from tests.rules.build import finding, outcomes, say, snap, torch, word
 
 STUB = "link/stub-libcuda"
 MISSING = "link/missing-library"
@@ -252,6 +252,19 @@ def test_what_is_shadowed_is_said_with_path_and_cause():
     assert "env.LD_LIBRARY_PATH" in [one.fact for one in found.evidence]
 
 
+def test_an_older_copy_with_every_symbol_is_a_warning():
+    """The import was followed to its end with it: it serves."""
+    older = lib("libnvJitLink.so.12", "libcusparse.so.12", found_by="ld-preload", version="12.2",
+                needed_version="12.4", path="/opt/old/libnvJitLink.so.12")  # fmt: skip
+    seen = snap(libraries=[older], torch=torch("12.4"))
+    assert [word(SHADOWED, one) for one in outcomes(SHADOWED, seen)] == ["fail"]
+    works = replace(seen.frameworks.value[0], import_problem=s.absent("played"))
+    seen = replace(seen, frameworks=s.known((works,), "torch"))
+    (found,) = outcomes(SHADOWED, seen)
+    assert word(SHADOWED, found) == "warn"
+    assert found.fix == ("unset LD_PRELOAD, or take that library out of it",)
+
+
 # -- link/cudnn-mismatch ----------------------------------------------------------------------
 
 
@@ -263,6 +276,7 @@ def test_what_is_shadowed_is_said_with_path_and_cause():
         ("8.9.7", "8.5.0", "pass"),  # a newer minor serves
         ("9.10.2", "9.1.0", "pass"),
         ("9.1.0", "9.10.2", "fail"),
+        ("9.10.1", "9.10.2", "pass"),  # frameworks compare major and minor
         ("9.1.0.70", "9.1.0", "pass"),
         ("9.1.0", "9.1.0.70", "pass"),  # the header has three numbers, the wheel four
         # Not enough to tell.

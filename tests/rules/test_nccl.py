@@ -181,6 +181,17 @@ def test_the_cure_depends_on_how_it_was_found():
     assert "install NCCL 2.19.3" in finding(OLDER, libraries=[dict(old, found_by="rpath")]).fix[0]
 
 
+def test_an_older_one_with_every_symbol_is_a_warning():
+    """torch's import was followed to its end with it."""
+    given = [nccl("2.21.3", "2.21.5", needed_by="libtorch_cuda.so", found_by="path")]
+    seen = snap(torch=TORCH, libraries=given, packages={CU11: "2.21.3", CU12: "2.21.5"})
+    works = replace(seen.frameworks.value[0], import_problem=s.absent("played"))
+    followed = replace(seen, frameworks=s.known((works,), "torch"))
+    for rule in (OLDER, DUPLICATE):
+        assert [word(rule, one) for one in outcomes(rule, seen)] == ["fail"]
+        assert [word(rule, one) for one in outcomes(rule, followed)] == ["warn"]
+
+
 # -- nccl/version-mismatch --------------------------------------------------------------------
 
 

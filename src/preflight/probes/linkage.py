@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import replace
-from typing import Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
@@ -29,6 +29,10 @@ OWNERS = (
     ("cusparse", "libcusparse"), ("nvJitLink", "libnvJitLink"), ("__nvJitLink", "libnvJitLink"),
     ("cufft", "libcufft"), ("cuda", "libcudart"), ("nvrtc", "libnvrtc"),
 )  # fmt: skip
+#: Which of cuDNN's libraries tell the version (9, 8), beside the one that does not.
+CUDNN_PARTS = ("libcudnn_graph", "libcudnn_ops_infer")
+#: What torch's wheel asks for of another wheel.
+PIN = r"^Requires-Dist: *{}\d+ *\(?== *([\d.]+)"
 #: Names of torch's namespaces in mangled symbols.
 TORCH_SYMBOL = re.compile(r"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -62,7 +66,7 @@ def read(
     except (OSError, elf.BadElf) as error:
         lost = s.unknown(f"the import cannot be played: {error}", python.executable.get(""))
         return s.Snapshot(libraries=lost, extensions=lost)
-    seen = _Libraries(look, process)
+    seen = _Libraries(look, process, imported)
     found = _Extensions(look, process).read() if not imported.error else []
     optional = [one for each in found for one in each.problems]
     told = seen.told(imported.problems, optional)
@@ -77,10 +81,13 @@ def read(
 
 
 class _Libraries:
-    def __init__(self, look: Look, process: Process) -> None:
+    def __init__(self, look: Look, process: Process, imported: torch_preload.Imported) -> None:
         self.look = look
         self.process = process
-        self.objects = [one for one in process.objects if not one.is_executable]
+        # What a failed dlopen had found is gone from the process, and says why it failed.
+        failed = imported.opened[-1].objects if imported.error and imported.opened else ()
+        objects = [*process.objects, *(one for one in failed if one not in process.objects)]
+        self.objects = [one for one in objects if not one.is_executable]
 
     def told(self, problems: Sequence[Problem], optional: Sequence[Problem]) -> Iterator[s.Library]:
         """The CUDA, C and C++ libraries, each as it is found; and what stops the import.
@@ -89,6 +96,7 @@ class _Libraries:
         """
         needs = [self._need(one, True) for one in problems]
         needs += [self._need(one, False) for one in optional]
+        needs = _together(needs)
         for one in self.objects:
             name = _base(one)
             if name.startswith(TOLD) and not any(n.name.value == name for n in needs):
@@ -102,25 +110,49 @@ class _Libraries:
             path=s.known(self.process.files.real(one.path), one.path),
             version=self.version(one),
             found_by=s.known(one.rule, "ld.so(8)"),
-            needed_by=s.known(one.asked_by.rpartition("/")[2], one.asked_by)
-            if one.asked_by
-            else s.UNKNOWN,
+            needed_by=self._asked_by(one, name),
             needed_version=shipped,
         )
 
+    def _asked_by(self, one: Object, name: str) -> s.Fact[str]:
+        """What needs it: of a preloaded one, the first that asks for its name."""
+        by = one.asked_by
+        if one.rule == "ld-preload":
+            asking = (each.path for each in self.objects if name in each.linkage.needed)
+            by = next(asking, "")
+        return s.known(by.rpartition("/")[2], by) if by else s.UNKNOWN
+
     def version(self, one: Object) -> s.Fact[str]:
         """What the file says of its version, else its name."""
-        try:
-            found = versions.read(one.file.host_path)
-        except (OSError, elf.BadElf):
-            found = []
-        if found:
-            return s.known(found[0].version, f"{one.path} ({found[0].source})")
+        said = self._said(one.path)
+        if said.known:
+            return said
         named = _VERSION.search(self.process.files.real(one.path))
         return s.known(named.group(1), one.path) if named else s.UNKNOWN
 
+    def _said(self, path: str) -> s.Fact[str]:
+        """The version that a file tells.
+
+        cuDNN's libcudnn.so.9 only passes calls on, to the parts that lie beside it.
+        """
+        folder, _, name = path.rpartition("/")
+        stem, _, rest = name.partition(".so.")
+        parts = CUDNN_PARTS if stem == "libcudnn" else ()
+        for place in (path, *(f"{folder}/{part}.so.{rest.partition('.')[0]}" for part in parts)):
+            try:
+                found = versions.read(self.look.root.on_host(place))
+            except (OSError, elf.BadElf):
+                continue
+            if found:
+                return s.known(found[0].version, f"{place} ({found[0].source})")
+        return s.UNKNOWN
+
     def _shipped(self, one: Object, name: str) -> s.Fact[str]:
         """The version of the framework's own copy, where another one is loaded in its place."""
+        if name.startswith("libcudnn.so"):
+            pinned = self._pinned("nvidia-cudnn-cu")
+            if pinned.known:  # torch compares at run time, whichever copy it is
+                return pinned
         if one.rule in ("rpath", "path", "runpath") or not name.startswith(TOLD):
             return s.UNKNOWN
         if self.look.torch.build.get("pip") != "pip":
@@ -128,12 +160,23 @@ class _Libraries:
         for place in self._own(name):
             if self.process.files.real(place) == self.process.files.real(one.path):
                 return s.UNKNOWN
-            try:
-                found = versions.read(self.look.root.on_host(place))
-            except (OSError, elf.BadElf):
-                continue
-            if found:
-                return s.known(found[0].version, place)
+            said = self._said(place)
+            if said.known:
+                return said
+        return self._pinned("nvidia-nccl-cu") if name.startswith("libnccl.so") else s.UNKNOWN
+
+    def _pinned(self, package: str) -> s.Fact[str]:
+        """The version of a wheel that torch's own metadata asks for."""
+        site = posixpath.dirname(self.look.torch.path.get(""))
+        if self.look.torch.build.get("pip") != "pip":
+            return s.UNKNOWN
+        release = self.look.torch.version.get("").partition("+")[0]
+        for name in self.look.root.names(site):
+            if re.match(rf"torch-{re.escape(release)}(\+[\w.]+)?\.dist-info$", name):
+                place = f"{site}/{name}/METADATA"
+                text = self.look.root.first_text((place,))
+                found = re.search(PIN.format(package), text[1] if text else "", re.MULTILINE)
+                return s.known(found.group(1), place) if found else s.UNKNOWN
         return s.UNKNOWN
 
     def _own(self, name: str) -> Iterator[str]:
@@ -180,6 +223,20 @@ class _Libraries:
             if problem.name.startswith(beginning):
                 return library
         return problem.path.rpartition("/")[2]
+
+
+def _together(needs: Sequence[s.Library]) -> List[s.Library]:
+    """All that one library lacks for another in one record."""
+    found: Dict[Tuple[object, ...], s.Library] = {}
+    for one in needs:
+        key = (one.name.value, one.needed_by.value, one.required.value, one.missing_symbols.known,
+               one.missing.value, one.needed_version.value)  # fmt: skip
+        if key in found and one.missing_symbols.known:
+            lacks = found[key].missing_symbols
+            every = dict.fromkeys((*lacks.get(()), *one.missing_symbols.get(())))
+            one = replace(found[key], missing_symbols=replace(lacks, value=tuple(every)))
+        found[key] = one
+    return list(found.values())
 
 
 def _files(root: Root, folder: str, name: str) -> Iterator[str]:

@@ -178,6 +178,9 @@ def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Ite
         if not made_for:
             continue
         name = one.name.value or "an extension"
+        if not made_for.arch_list.known and s.code.known:
+            yield from _kernels_read(s, m, device, name)
+            continue
         if not made_for.arch_list.known or not device.capability:
             inside = f"extensions[{number}].built_for.arch_list"
             missing = device.places[-1] if made_for.arch_list.known else inside
@@ -196,6 +199,18 @@ def _kernels_of_extensions(s: Snapshot, m: Matrix, device: common.Device) -> Ite
             evidence=evidence(s, f"extensions[{number}].name", *device.places),
             subject=name,
         )
+
+
+def _kernels_read(s: Snapshot, m: Matrix, device: common.Device, name: str) -> Iterator[Outcome]:
+    """Of an extension whose files were read: a lack is found file by file."""
+    inside = [one.targets.get(()) + one.partly.get(()) for one in s.code.get(())
+              if one.owner.value == name]  # fmt: skip
+    if not inside:
+        yield NotApplicable(f"{name} has no GPU code inside")
+    elif not device.capability:
+        yield Undecided((device.places[-1],), f"whether {name} has code for this GPU", name)
+    elif all(m.kernels(device.capability, one).kind != "none" for one in inside):
+        yield Passed(f"{name} has code for {device.label}", name)
 
 
 class _Token(NamedTuple):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List
+from typing import Dict, Iterator, List, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
-from .linked import Linked, asked_by, libraries, where
+from .linked import Linked, asked_by, libraries, older, plain, served, where
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: Judged by rules of their own, not as just any library.
@@ -18,6 +18,7 @@ NCCL = ("libnccl.so",)
 #: The administrator's choice, for all programs (ld.so.conf).
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
+UNLOAD = ("unset LD_PRELOAD, or take that library out of it",)
 
 
 def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -82,6 +83,13 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield _fine(known, "every library that is needed is found")
 
 
+def _out_of_the_way(one: Linked) -> Tuple[str, ...]:
+    """How to get a library that the environment puts in front out of there."""
+    if not one.from_environment:
+        return ()
+    return UNLOAD if one.library.found_by.value == "ld-preload" else UNSET
+
+
 def _variable(name: str) -> str:
     return name.split(".so")[0].upper().replace("-", "_").replace("+", "X")
 
@@ -108,7 +116,7 @@ def undefined_symbol(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             observed=f"{where(one)} does not export {shown}",
             needed=f"a {one.name} that exports it",
             why="The loader stops with 'undefined symbol' (or 'version … not found').",
-            fix=UNSET if one.from_environment else (
+            fix=_out_of_the_way(one) or (
                 f"install the {one.name} that {asked_by(one)} was built against",
             ),
             evidence=evidence(s, *one.proof),
@@ -122,9 +130,10 @@ def undefined_symbol(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """LD_LIBRARY_PATH, LD_PRELOAD or ld.so.conf puts another copy in place of the framework's own.
 
-    A copy that satisfies every need is a warning at most; one that is older than what was built
-    against, or lacks symbols, fails. torch's wheels carry RPATH since 1.13 and preload their
-    libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader would do.
+    A copy that satisfies every need is a warning at most; one that lacks symbols fails, and so does
+    an older one where nobody could look for its symbols. torch's wheels carry RPATH since 1.13 and
+    preload their libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader
+    would do.
 
     Fix: take the directory off the search path.
     """
@@ -140,7 +149,7 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         and (one.library.needed_version.known or one.library.missing_symbols.value)
     ]
     for one in judged:
-        broken = one.outdated or bool(one.library.missing_symbols.value)
+        broken = one.outdated and not served(s) or bool(one.library.missing_symbols.value)
         needs = f" (it needs {one.library.needed_version.value})" if one.outdated else ""
         yield Finding(
             summary=f"{where(one)} is loaded in place of the copy that {asked_by(one)} was built "
@@ -150,7 +159,7 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             why="A copy in front hides the right one: "
             + ("it is older or incomplete, and what needs it does not load." if broken else
                "it serves now, and changes without the framework."),
-            fix=UNSET if one.from_environment else (
+            fix=_out_of_the_way(one) or (
                 "take its directory out of /etc/ld.so.conf.d, then run ldconfig",
             ),
             evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
@@ -174,7 +183,7 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not found:
         yield _nothing(s, "no cuDNN was seen", "which cuDNN would be loaded")
         return
-    old = [one for one in found if one.outdated]
+    old = [one for one in found if _refused(one)]
     for one in old:
         yield Finding(
             summary=f"{one.label} would be loaded, and {asked_by(one)} was built with "
@@ -183,7 +192,7 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             needed=f"cuDNN {one.library.needed_version.value} or newer of the same major",
             why="The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
             "library … but source was compiled with'.",
-            fix=UNSET if one.from_environment else (
+            fix=_out_of_the_way(one) or (
                 f"install cuDNN {one.library.needed_version.value}",
             ),
             evidence=evidence(s, *one.proof),
@@ -203,6 +212,12 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         )
     if not old and not parts:
         yield _new_enough(found, "cuDNN is not older than what was built with it")
+
+
+def _refused(one: Linked) -> bool:
+    """Whether the framework's own check at start refuses it: it compares major and minor."""
+    need = numbers(plain(one.library.needed_version.get("")))[:2]
+    return one.compared and older(one.library.version.get(""), ".".join(map(str, need)))
 
 
 def _parts_differ(found: List[Linked]) -> List[List[Linked]]:

@@ -76,6 +76,13 @@ def first(s: Snapshot, *beginnings: str) -> Optional[Linked]:
     return next((one for one in libraries(s, *beginnings) if not one.library.missing.value), None)
 
 
+def served(s: Snapshot) -> bool:
+    """Whether torch's import was followed to its end: what is loaded has every symbol needed."""
+    return any(
+        one.name.value == "torch" and one.import_problem.absent for one in s.frameworks.get(())
+    )
+
+
 def asked_by(one: Linked) -> str:
     """ "libtorch_cuda.so", or "what is loaded" when nobody said who needs it."""
     return one.library.needed_by.get("what is loaded")

@@ -7,7 +7,7 @@ from typing import Dict, Iterator, Mapping, Optional, Tuple
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
-from .linked import Linked, asked_by, first, older, where
+from .linked import Linked, asked_by, first, older, served, where
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 WHEEL = "nvidia-nccl-cu"
@@ -29,7 +29,7 @@ def duplicate(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed("one NCCL package") if wheels else NotApplicable("no NCCL package")
         return
     shown = ", ".join(f"{name} {version}" for name, version in wheels.items())
-    same = len(set(wheels.values())) == 1 or _all_serve(s, m, wheels)
+    same = len(set(wheels.values())) == 1 or served(s) or _all_serve(s, m, wheels)
     wanted = _wanted(s, m) or max(wheels, key=lambda name: numbers(wheels[name]))
     yield Finding(
         summary=f"several NCCL packages share one file: {shown}",
@@ -97,8 +97,9 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """An older libnccl would be loaded than the framework was built against.
 
     NCCL 2 keeps its interface: a newer library serves an older build, not the other way round.
-    Decided by the version of the libnccl.so.2 that the loader would pick against the one the
-    framework was built with.
+    Where every symbol that is called was found in the older one, it is a warning. Decided by the
+    version of the libnccl.so.2 that the loader would pick against the one the framework was built
+    with.
 
     Fix: let the framework's own copy be found, or install its version.
     """
@@ -126,13 +127,16 @@ def older_shadows_framework(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         summary=f"NCCL {version} would be loaded, and {asked_by(loaded)} was built with {built}",
         observed=f"{loaded.label} at {where(loaded)}",
         needed=f"NCCL {built} or newer",
-        why="An older NCCL lacks what the framework calls: 'undefined symbol: nccl…'.",
+        why="It has every symbol that is called, and torch was not tested with it."
+        if served(s)
+        else "An older NCCL lacks what the framework calls: 'undefined symbol: nccl…'.",
         fix=(
             "take its directory off LD_LIBRARY_PATH (or the library out of LD_PRELOAD)"
             if loaded.from_environment
             else f"install NCCL {built}",
         ),
         evidence=evidence(s, *loaded.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
+        severity=WARN if served(s) else "",
     )
 
 
