@@ -99,7 +99,6 @@ def test_driver_and_cuda_together(order):
         ("driver=new", "driver=new"),
         ("driver=535.104.05.06", "driver"),
         ("driver=12.2", "driver=12.2"),
-        ("driver=100.1", "older"),
         ("cuda=12", "cuda=12"),
         ("cuda=new", "cuda=new"),
         ("compat=13", "compat=13"),

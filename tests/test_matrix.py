@@ -149,7 +149,9 @@ def test_later_minors_are_not_compared_as_text():
         # Nothing usable.
         ("", "12.1", UNDECIDED),
         ("nonsense", "12.1", UNDECIDED),
-        ("100.1", "9.0", UNDECIDED),
+        ("375.26", "9.0", NO),
+        ("100.1", "13.0", NO),
+        ("31.0.15.3623", "12.4", UNDECIDED),  # as Windows counts
         ("535.104.05", "", UNDECIDED),
         ("535.104.05", "nonsense", UNDECIDED),
     ],

@@ -2,6 +2,7 @@
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -226,10 +227,22 @@ def test_the_reports_say_what_is_replaced_and_whose_word_counts(laid):
     report = json.loads(run(*words, "--format", "json", PREFLIGHT_COMPAT=both).stdout)
     assert report["replaced"] == [said]
     titles = {r["title"] for one in report["findings"] for r in one["references"]}
-    assert f"Example Corp: drivers of the training fleet (overlay {both})" in titles
+    assert f"{WIKI[0]} (a secondary source) (overlay {both})" in titles
     text = " ".join(run(*words, "--explain", PREFLIGHT_COMPAT=both).stdout.split())
-    assert said in text and "fleet (overlay " in text
+    assert said in text and " (overlay " in text
     assert json.loads(run(*words, "--format", "json").stdout)["replaced"] == []
+
+
+def test_a_copy_of_the_tables_changes_nothing(tmp_path):
+    """The natural way to begin an overlay."""
+    copied = tmp_path / "copied"
+    shutil.copytree(Path(HOME).parent / "compat", copied)
+    ours = matrix.load([str(copied)])
+    assert ours.replaced == () and ours.date == M.date
+    only = tmp_path / "only"
+    only.mkdir()
+    shutil.copy(copied / "sources.toml", only)
+    assert matrix.load([str(only)]).date == M.date
 
 
 def test_a_source_that_is_replaced_is_said(laid):

@@ -61,6 +61,14 @@ def test_what_nobody_looked_for_is_listed_and_changes_nothing():
     assert not any(one.looked for one in report.unknowns)
 
 
+def test_a_driver_that_does_not_decide_is_no_pass():
+    """CUDA 11.0 offered and 11.8 needed: it depends on the driver's version."""
+    told = snap(driver={"cuda": "11.0"}, gpus=[A100], torch=torch("11.8", "2.0.1+cu118"))
+    assert judge(told).verdict == "unknown"
+    untold = snap(gpus=[A100], torch=torch("11.8", "2.0.1+cu118"))
+    assert judge(untold).verdict == "pass"
+
+
 def test_a_fail_stays_a_fail_whatever_is_unknown():
     lost = replace(TOO_OLD, compats=s.unknown("timed out"), libraries=s.unknown("timed out"))
     assert judge(lost).verdict == "fail"

@@ -330,6 +330,38 @@ def test_a_gpu_that_the_tables_do_not_know_by_name():
         whatif.stack(M, gpus=["NVIDIA Z9000"], torch="2.6.0")
 
 
+@pytest.mark.parametrize(
+    "written", ["2.6.0+cu124", "torch==2.6.0+cu124", "v2.6.0+CU124", "2.6+cu124", " 2.6.0+cu124 "]
+)
+def test_a_version_as_people_write_it(written):
+    stack = whatif.stack(M, driver="550.54.15", gpus=["A100"], torch=written)
+    assert stack.frameworks.value[0].version.value == "2.6.0+cu124"
+
+
+def test_a_driver_older_than_the_tables():
+    """R375 offers CUDA 8: none of the builds in the tables runs there, that is certain."""
+    for spec in ("1.7.1+cu92", "1.13.1+cu117", "2.14.1+cu130"):
+        report = judged("375.26", "P100", spec)
+        assert report.verdict == "fail" and "driver/too-old-for-cuda" in rules(report)
+        assert "CUDA ;" not in report.findings[0].finding.summary
+
+
+@pytest.mark.parametrize("gpu", ["P40", "P100", "Tesla M60", "GTX 1080 Ti", "6.1"])
+def test_gpus_older_than_every_branch_are_known_to_all(gpu):
+    assert judged("580.65.06", gpu, "2.9.0+cu126").verdict == "pass"
+
+
+def test_a_generation_is_no_product():
+    """Blackwell is sm_100 and sm_120."""
+    with pytest.raises(assume.BadAssumption, match="gpu=Blackwell: no such GPU"):
+        whatif.stack(M, gpus=["Blackwell"], torch="2.9.1")
+
+
+def test_a_rocm_build_is_said_to_be_one():
+    report = judged("580.65.06", "A100", "2.6.0+rocm6.2")
+    assert "ROCm 6.2 build" in report.findings[0].finding.summary
+
+
 # -- what says nothing usable ---------------------------------------------------------------
 
 
@@ -340,7 +372,8 @@ def test_a_gpu_that_the_tables_do_not_know_by_name():
         ({"torch": "2.6.0", "arch": "sparc"}, "--arch sparc: none of x86_64, aarch64"),
         ({"cuda": "twelve"}, "--cuda twelve: no CUDA version"),
         ({"torch": "2.6.0", "driver": "new"}, "driver=new: no driver version"),
-        ({"torch": "2.6.0", "driver": "100.1"}, "older than any driver in the matrix"),
+        ({"torch": "torch 2"}, "--torch torch 2: no torch version"),
+        ({"torch": "2.6.0", "cuda": "12.4"}, "say one of them"),
         ({"torch": "2.6.0", "compat": "new"}, "compat=new: no CUDA version"),
         ({"torch": "2.6.0", "gpus": ["RTX"]}, "gpu=RTX: no such GPU"),
     ],

@@ -60,8 +60,6 @@ def _driver(snapshot: s.Snapshot, many: List[str], matrix: Matrix) -> s.Snapshot
     text = many[0]
     if not re.match(r"^\d{3,4}(\.\d+){0,2}$", text):
         raise BadAssumption(f"driver={text}: no driver version (as in 535.104.05)")
-    if matrix.branch(text) is None:
-        raise BadAssumption(f"driver={text}: older than any driver in the matrix")
     kind = snapshot.driver.libcuda
     keep = kind.value in ("compat", "stub")
     driver = replace(

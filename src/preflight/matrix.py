@@ -33,6 +33,10 @@ NATIVE, MINOR, FORWARD, NO, UNDECIDED = (
 FIRST_MINOR_COMPATIBLE = 11
 
 
+#: Smaller numbers are no Linux driver's: a Windows file version (31.0.15.3623), a typing slip.
+FIRST_BRANCH = 100
+
+
 class Way(NamedTuple):
     """In which way a libcuda runs a CUDA: `kind`, the libcuda's own CUDA, and its sources.
 
@@ -125,7 +129,8 @@ class Matrix:
         """The day the newest of its own sources was read (ISO date); overlays do not count."""
         if not self._date:
             rows = self._tables["sources"]["source"].values()
-            self._date = max(str(row["read"]) for row in rows if "overlay" not in row)
+            own = [row for row in rows if "overlay" not in row]
+            self._date = max(str(row["read"]) for row in own or rows)
         return self._date
 
     def references(self, keys: Iterable[str]) -> List[Tuple[str, str]]:
@@ -157,6 +162,11 @@ class Matrix:
         found = numbers(driver)
         at = bisect_right(self._branch_numbers, found[0]) if found else 0
         return self._branches[at - 1] if at else None
+
+    def older_than_known(self, driver: str) -> bool:
+        """Whether a driver's branch is older than every branch in the matrix."""
+        found = numbers(driver)
+        return bool(found) and FIRST_BRANCH <= found[0] < self._branch_numbers[0]
 
     def newer_than_known(self, driver: str) -> bool:
         """Whether a driver's branch is newer than every branch in the matrix."""
@@ -216,6 +226,8 @@ class Matrix:
         offered = cuda_numbers(top) if top else None
         oldest = self.oldest_driver(cuda) or ""
         sources = self._way_sources(cuda, driver)
+        if need and not top and driver and self.older_than_known(driver) and oldest:
+            return Way(NO, "", oldest, sources)
         if not need or not offered or not top:
             return Way(UNDECIDED, top or "", oldest, sources)
         certain = ceiling is not None or not self.newer_than_known(driver or "")
@@ -300,6 +312,9 @@ class Matrix:
         if row is not None:
             return row
         words = set(_plain(text).replace("-", " ").split())
+        generations = self._tables["architectures"]["architecture"]
+        if words <= {str(row["name"]).lower() for row in generations}:
+            return None  # a generation names no product
         fits = [
             one
             for one in self._tables["gpus"]["gpu"]

@@ -21,6 +21,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
+from .files import LIMIT, read_named
 from .rules.registry import FAIL, INFO, OFF, WARN, rule
 
 SEVERITIES = (FAIL, WARN, INFO, OFF)
@@ -64,8 +65,10 @@ def read(path: str) -> Policy:
     except ImportError:
         import tomli as toml
     try:
-        with open(path, "rb") as stream:
-            document = toml.load(stream)
+        text = read_named(path)
+        if len(text) > LIMIT:
+            raise BadPolicy(f"{path}: larger than {LIMIT} bytes")
+        document = toml.loads(text.decode())
     except OSError as error:
         raise BadPolicy(f"{path}: {error.strerror or error}") from None
     except (toml.TOMLDecodeError, UnicodeDecodeError) as error:

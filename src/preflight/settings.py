@@ -7,6 +7,7 @@ import os
 from typing import Callable, List, Mapping, NamedTuple, Optional, Tuple, TypeVar
 
 from . import assume, policy
+from .files import read_named
 
 FORMATS = ("text", "json")
 #: Where a policy is looked for when none is named: the job's directory, then the image's own.
@@ -204,8 +205,7 @@ def _environment(path: str, root: str, env: Mapping[str, str]) -> Mapping[str, s
 def read_env_file(path: str) -> Mapping[str, str]:
     """NAME=VALUE lines (`docker run --env-file`): # comments, no quoting; raises BadUsage."""
     try:
-        with open(path, "rb") as stream:
-            text = stream.read(ENV_FILE_LIMIT + 1)
+        text = read_named(path, ENV_FILE_LIMIT)
     except OSError as error:
         raise BadUsage(f"--env-file {path}: {error.strerror}") from None
     if len(text) > ENV_FILE_LIMIT:

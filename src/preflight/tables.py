@@ -71,7 +71,9 @@ class Tables(Mapping[str, Any]):
             raise BadTables(os.path.join(overlay, problem))
         for stem, table in own.items():
             merged = dict(self[stem])
-            for kind, new in table.items():
+            for kind, rows in table.items():
+                known = {_same(row) for row in merged.get(kind, [])}
+                new = [row for row in rows if _same(row) not in known]  # a copy changes nothing
                 merged[kind], said = schema.laid_on(kind, merged.get(kind, []), new)
                 merged[kind] += [{**row, "overlay": overlay} for row in new]
                 self.replaced += [Replaced(stem, key, overlay) for key in said]
@@ -79,9 +81,15 @@ class Tables(Mapping[str, Any]):
 
     def _source(self, key: str, row: Any, overlay: str) -> None:
         sources = self["sources"]["source"]
-        if key in sources and sources[key] != row:
+        if sources.get(key) == row:
+            return
+        if key in sources:
             self.replaced.append(Replaced("sources", key, overlay))
         self._read["sources"] = {"source": {**sources, key: {**row, "overlay": overlay}}}
+
+
+def _same(row: Mapping[str, Any]) -> str:
+    return json.dumps(row, sort_keys=True, default=str)
 
 
 def built_in(overlays: Sequence[str] = ()) -> Tables:

@@ -28,7 +28,7 @@ from .rules.registry import (
     Undecided,
     fact_at,
 )
-from .snapshot import Fact, Framework, Snapshot
+from .snapshot import Snapshot
 
 #: Whether this driver runs this framework: no verdict passes without its answer.
 MAIN = "driver/too-old-for-cuda"
@@ -102,7 +102,7 @@ def judge(
     findings.sort(key=lambda one: (not one.counts, ORDER[one.severity]))
     unknowns = tuple(_missing(snapshot, outcomes))
     return Report(
-        verdict=_verdict(findings, unknowns, outcomes, snapshot.frameworks),
+        verdict=_verdict(findings, unknowns, outcomes, snapshot),
         findings=tuple(findings),
         unknowns=unknowns,
         outcomes=tuple(outcomes),
@@ -126,8 +126,9 @@ def _verdict(
     findings: List[Judged],
     unknowns: Tuple[Missing, ...],
     outcomes: List[Tuple[Rule, Outcome]],
-    frameworks: Fact[Tuple[Framework, ...]],
+    snapshot: Snapshot,
 ) -> str:
+    frameworks = snapshot.frameworks
     worst = {one.severity for one in findings if one.counts}
     if FAIL in worst:
         return FAIL
@@ -139,9 +140,11 @@ def _verdict(
     idle = bool(about) and all(isinstance(one, NotApplicable) for one in about)
     decided |= bool(frameworks.value) and idle
     decided &= frameworks.value != () and not frameworks.absent
-    # Of a framework whose CUDA nobody told, what else passes is no answer.
+    # Whether the driver runs the CUDA is the question: where one was told of, and that does not
+    # answer it, what else passes is no answer. Where none was told, the rest is judged alone.
+    driver = snapshot.driver.version.known or snapshot.driver.cuda.known
     decided &= not any(
-        rule.name == MAIN and isinstance(one, Undecided) and _is_of_build(one)
+        rule.name == MAIN and isinstance(one, Undecided) and (driver or _is_of_build(one))
         for rule, one in outcomes
     )
     blocked = any(one.looked for one in unknowns)

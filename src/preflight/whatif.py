@@ -5,6 +5,7 @@ The short form of a described environment: every fact is assumed, and the same r
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any, List, Sequence
 
@@ -40,10 +41,27 @@ def stack(
     given += [f"compat={compat}"] if compat else []
     snapshot = s.Snapshot(os=s.System(arch=_assumed(arch, "arch")))
     snapshot = assume.apply(snapshot, given, matrix)
-    framework = _torch(matrix, torch, arch) if torch else _any(cuda) if cuda else None
+    if torch and cuda:
+        raise BadStack("--torch and --cuda: a torch build has its CUDA; say one of them")
+    framework = _torch(matrix, _release(torch), arch) if torch else _any(cuda) if cuda else None
     if framework is None:
         raise BadStack("what-if: say --torch RELEASE[+cuNNN] or --cuda VERSION")
     return replace(snapshot, frameworks=_assumed((framework,), "framework"))
+
+
+#: A version of torch as people write it: of wheels, with or without the local part.
+_TORCH = re.compile(
+    r"(?:torch==|v)?((\d+\.\d+)(\.\d+(?:(?:a|b|rc|\.dev|\.post)\d+)?)?(\+\w[\w.]*)?)$"
+)
+
+
+def _release(text: str) -> str:
+    """ "2.6.0+cu124" of "torch==2.6.0+cu124", "v2.6.0+cu124" or "2.6+CU124"; raises BadStack."""
+    found = _TORCH.match(text.strip().lower())
+    if not found:
+        raise BadStack(f"--torch {text}: no torch version (as in 2.6.0 or 2.6.0+cu124)")
+    version, minor, patch, local = found.groups("")
+    return version if patch else f"{minor}.0{local}"
 
 
 def _torch(matrix: Matrix, spec: str, arch: str) -> s.Framework:
@@ -53,12 +71,15 @@ def _torch(matrix: Matrix, spec: str, arch: str) -> s.Framework:
     beyond: s.Fact[Any] = s.unknown(f"torch {spec} is not in the matrix")
     tag = cuda_of_tag(local)
     cuda = _assumed(tag, "torch") if tag else beyond
-    if row is not None:
+    if local.startswith("rocm"):
+        cuda = s.absent("assumed: torch")
+    elif row is not None:
         cuda = _assumed(row["cuda"], "torch") if "cuda" in row else s.absent("assumed: torch")
     return s.Framework(
         name=_assumed("torch", "torch"),
         version=_assumed(version, "torch"),
         cuda=cuda,
+        hip=_assumed(local[len("rocm") :], "torch") if local.startswith("rocm") else s.UNKNOWN,
         # It was looked for, in the tables: where they are not sure, the verdict is not.
         arch_list=beyond if row is None else s.unknown(f"the tables are not sure of torch {spec}"),
         build=_assumed("pip", "torch"),

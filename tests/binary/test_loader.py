@@ -193,3 +193,30 @@ def test_older_loaders_search_older_subdirectories(tmp_path):
     )  # fmt: skip
     newer = Cpu("AuthenticAMD", haswell.features)
     assert read_machine(Root(str(tmp_path)), "/ld.so", "x86_64", newer).platform == "x86_64"
+
+
+# -- what is ours, and what is the file's -----------------------------------------------------
+
+
+def test_an_empty_file_is_too_short(tmp_path):
+    """As a full disk or a broken layer leaves it; ld.so's words."""
+    empty = tmp_path / "libempty.so"
+    empty.write_bytes(b"")
+    found = loader.Files(Root(), "x86_64").look(str(empty))
+    assert found.problem == "file too short" and not found.foreign
+
+
+def test_no_descriptors_left_is_no_fault_of_the_library(tmp_path):
+    import resource
+
+    library = shutil.copy("/proc/self/exe", tmp_path / "libx.so")
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    files = loader.Files(Root(), "x86_64")
+    taken = len(os.listdir("/proc/self/fd")) - 1
+    resource.setrlimit(resource.RLIMIT_NOFILE, (taken, hard))
+    try:
+        with pytest.raises(OSError, match="Too many open files"):
+            files.look(str(library))
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    assert files.look(str(library)) is not None

@@ -203,6 +203,10 @@ class Opened(NamedTuple):
 Check = Callable[["Process", Sequence[Object], Sequence[Sequence[Object]]], List[Problem]]
 
 
+#: What we lack ourselves, and says nothing of a file.
+OURS = (errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EIO, errno.ESTALE)
+
+
 class Files:
     """The files of a root, each looked at once. `cwd` is what relative paths start from."""
 
@@ -230,6 +234,8 @@ class Files:
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.EACCES, errno.EPERM):
                     return None
+                if error.errno in OURS:
+                    raise
                 return File(where, identity, None, f"cannot read file data: {error.strerror}")
         return known
 
@@ -296,8 +302,11 @@ def _refusal(where: str, error: elf.BadElf) -> str:
 
 
 def _is_32_bit(where: str) -> bool:
-    with elf.map_file(where) as data:
-        return len(data) >= 64 and data[:4] == b"\x7fELF" and data[4] == 1
+    try:
+        with elf.map_file(where) as data:
+            return len(data) >= 64 and data[:4] == b"\x7fELF" and data[4] == 1
+    except elf.BadElf:
+        return False
 
 
 class Process:

@@ -148,12 +148,15 @@ class Checker:
         return problems
 
     def exports(self, one: Object) -> Exports:
-        """What an object provides to others; nothing where it cannot be read."""
+        """What an object provides to others; nothing where it is damaged.
+
+        Raises OSError where it is not the file's fault (no descriptors, no memory).
+        """
         known = self._file(one)
         if known.exports is None:
             try:
                 known.exports = _exports(self._map(one))
-            except (OSError, elf.BadElf):
+            except elf.BadElf:
                 known.exports = NOTHING
             known.names = None
         return known.exports
@@ -167,7 +170,7 @@ class Checker:
             if file.has_definitions:
                 known.defined = frozenset(row.version for row in file.version_definitions())
             return _wants(file)
-        except (OSError, elf.BadElf):
+        except elf.BadElf:
             known.exports = NOTHING
             return Wants(set(), {}, ())
 
@@ -209,7 +212,7 @@ class Checker:
         if known.exports is None and known.defined is None and known.names is None:
             try:
                 known.names = self._map(provider).exported().names
-            except (OSError, elf.BadElf):
+            except elf.BadElf:
                 known.exports = NOTHING
                 return plain
             # The first time without making a set of them, which takes as long again.

@@ -161,7 +161,7 @@ def _old_for(s: Snapshot, m: Matrix, build: common.Build) -> Outcome:
     way = common.way(s, m, build.cuda)
     lib = common.libcuda(s, m)
     proof = evidence(s, *build.places, "driver.version", *lib.places)
-    offers = f"libcuda offers CUDA {way.ceiling}"
+    offers = f"libcuda offers CUDA {way.ceiling}" if way.ceiling else "older than CUDA 9.0's"
     if s.driver.version.known:
         offers = f"driver {s.driver.version.value}, {offers}"
     if way.kind == UNDECIDED:
@@ -347,10 +347,13 @@ def too_old_for_gpu(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _unknown_to(s: Snapshot, m: Matrix, device: common.Device) -> Outcome:
     row = m.architecture(device.capability) if device.capability else None
     branch = (numbers(s.driver.version.get("")) or (0,))[0]
-    if row is None or not branch or "first_branch" not in row:
+    if row is None or not branch or (row.get("jetson") and "first_branch" not in row):
+        missing = (*(() if branch else ("driver.version",)), *device.places[-1:][: row is None])
         return Undecided(
-            ("driver.version", *device.places[-1:]), "whether the driver knows it", device.label
+            missing or ("driver.version",), "whether the driver knows it", device.label
         )
+    if "first_branch" not in row:
+        return Passed(f"{row['name']} is older than the driver branches known", device.label)
     first = row["first_branch"]
     if branch >= first:
         return Passed(f"{row['name']} is supported from R{first} on", device.label)

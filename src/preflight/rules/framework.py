@@ -57,6 +57,8 @@ def _cpu(
 ) -> Outcome:
     label = common.framework_label(one)
     kind = f"a ROCm {one.hip.value} build" if one.hip.known else "a CPU-only build"
+    if not one.hip.known and "+rocm" in one.version.get(""):
+        kind = "a ROCm build"
     place = f"frameworks[{number}]"
     return Finding(
         summary=f"{label} is {kind}, and {reason}",
