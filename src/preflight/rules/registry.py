@@ -152,16 +152,6 @@ RULES: Tuple[Rule, ...] = (
         sources=("nvidia-forward-v615", "nvidia-container-toolkit"),
     ),
     Rule(
-        "driver/too-old-for-cuda", FAIL, "cuda",
-        "The libcuda in use is older than the framework's CUDA allows.",
-        sources=("nvidia-minor-version", "nvidia-forward-v615"),
-    ),
-    Rule(
-        "driver/too-old-for-ptx", FAIL, "gpu",
-        "Code reaches the GPU only as PTX from a toolkit newer than the driver can compile.",
-        sources=("nvidia-minor-version", "probe-ptxas"),
-    ),
-    Rule(
         "driver/too-new-for-gpu", FAIL, "gpu",
         "This driver branch (or the libcuda in use) no longer supports this GPU.",
         sources=("nvidia-arch-matrix",),
@@ -170,6 +160,16 @@ RULES: Tuple[Rule, ...] = (
         "driver/too-old-for-gpu", FAIL, "gpu",
         "This driver branch does not know this GPU yet.",
         sources=("nvidia-arch-matrix", "open-kernel-readme"),
+    ),
+    Rule(
+        "driver/too-old-for-cuda", FAIL, "cuda",
+        "The libcuda in use is older than the framework's CUDA allows.",
+        sources=("nvidia-minor-version", "nvidia-forward-v615"),
+    ),
+    Rule(
+        "driver/too-old-for-ptx", FAIL, "gpu",
+        "Code reaches the GPU only as PTX from a toolkit newer than the driver can compile.",
+        sources=("nvidia-minor-version", "probe-ptxas"),
     ),
     Rule(
         "gpu/no-kernels-for-architecture", FAIL, "gpu",
