@@ -114,6 +114,60 @@ def test_a_program(tmp_path):
     assert "start" in done.stdout and "ld-cache" in done.stdout or "default" in done.stdout
 
 
+def program(path, *options):
+    subprocess.run(
+        ["gcc", "-o", str(path), "-x", "c", "-", *options],
+        input="int main(void) { return 0; }\n", check=True, encoding="utf-8",
+    )  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("options", [["-static"], ["-static-pie"]], ids=["static", "static-pie"])
+def test_a_static_program(tmp_path, options):
+    try:
+        path = program(tmp_path / "static", *options)
+    except subprocess.CalledProcessError:
+        pytest.skip("no static C library")
+    assert subprocess.run([str(path)], check=False).returncode == 0
+    done = link(str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  statically linked, nothing to load\n" in done.stdout
+    assert "every library" not in done.stdout
+    (tree,) = json.loads(link(str(path), "--format", "json").stdout)["trees"]
+    assert tree["libraries"] == tree["problems"] == [] and "statically" in tree["note"]
+
+
+def test_a_program_without_its_interpreter(tmp_path):
+    path = program(tmp_path / "lost", "-Wl,-dynamic-linker,/nonexistent/ld.so")
+    with pytest.raises(FileNotFoundError):
+        subprocess.run([str(path)], check=False)
+    done = link(str(path))
+    assert done.returncode == 78
+    assert done.stdout.count("would fail") == 1 and "every library" not in done.stdout
+    assert "program interpreter /nonexistent/ld.so does not exist" in done.stdout
+
+
+def test_a_program_for_another_machine(tmp_path):
+    path = program(tmp_path / "other")
+    data = bytearray(path.read_bytes())
+    machine = {62: 183, 183: 62}[data[18]]
+    data[18] = machine
+    path.write_bytes(data)
+    done = link(str(path))
+    assert done.returncode == 78 and done.stdout.count("would fail") == 1
+    other = {183: "aarch64", 62: "x86_64"}[machine]
+    assert f"a program for {other}, this machine is {os.uname().machine}" in done.stdout
+
+
+def test_the_interpreter_is_looked_for_in_the_image(tmp_path):
+    (tmp_path / "bin").mkdir()
+    path = program(tmp_path / "bin" / "sh")
+    done = link("/bin/sh", "--root", str(tmp_path))
+    assert done.returncode == 78 and "program interpreter" in done.stdout
+    shown = link(str(path))
+    assert shown.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [

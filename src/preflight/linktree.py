@@ -5,19 +5,24 @@ An `ldd` that explains, and runs nothing: the loader's work is played over the f
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .binary import elf, fatbin, symbols, torch_preload, versions
 from .binary.loader import Object, Opened, Problem, Process
+from .binary.machine import INTERPRETERS
 from .probes.compiled import modules_of
 from .probes.frameworks import read_frameworks
 from .probes.interpreter import find_interpreter
-from .probes.place import place
+from .probes.place import Place, place
 from .probes.python_env import read_environment
 from .roots import Root
 
 SCHEMA = "preflight.link/1"
+#: Programs that tell what machine an image is for.
+TELLING = ("/bin/sh", "/usr/bin/env", *INTERPRETERS.values())
+STATIC = "statically linked, nothing to load"
 
 
 class NothingToLink(ValueError):
@@ -44,6 +49,7 @@ class Tree(NamedTuple):
     nodes: Tuple[Node, ...]
     problems: Tuple[str, ...]
     ignored: Tuple[str, ...]
+    note: str = ""  # what is said in place of "every library is found"
 
 
 def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tree]:
@@ -55,8 +61,14 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
     if what.startswith(("/", ".")) or "/" in what:
         path = at.absolute(what)
         with elf.ElfFile(root.on_host(path)) as file:
-            program = bool(file.interpreter)
+            interpreter, machine = file.interpreter, file.machine
+            program = interpreter is not None or _is_program(file)
+            static = program and interpreter is None and not file.needed
         if program:
+            problem = _not_started(root, at, machine, interpreter)
+            if problem or static:
+                problems = (f"{path}: {problem}",) if problem else ()
+                return [Tree(path, (), problems, (), STATIC if static else "")]
             process = _process(root, env, path, at.cwd)
             started = process.start()
             return [_tree(path, process, [started], started.problems)]
@@ -91,6 +103,34 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
         opened = own.open(path)
         made.append(_tree(path, own, [opened], opened.problems, before))
     return made
+
+
+def _is_program(file: elf.ElfFile) -> bool:
+    """Whether a file that names no program interpreter is started by itself: a static program."""
+    return file.kind == elf.EXECUTABLE or bool(file.flags_1 & elf.PIE)
+
+
+def _not_started(root: Root, at: Place, machine: str, interpreter: Optional[str]) -> str:
+    """Why the kernel does not start a program; empty where it does."""
+    own = _machine(root)
+    if own and machine != own:
+        return f"a program for {machine}, this machine is {own}"
+    if interpreter is not None and not root.exists(at.absolute(interpreter)):
+        return f"its program interpreter {interpreter} does not exist: No such file or directory"
+    return ""
+
+
+def _machine(root: Root) -> str:
+    """The machine that programs of the root are for; empty where it is not known."""
+    if root.live:
+        return os.uname().machine
+    for path in TELLING:
+        try:
+            with elf.ElfFile(root.on_host(path)) as file:
+                return file.machine
+        except (OSError, elf.BadElf):
+            continue
+    return ""
 
 
 def _process(root: Root, env: Mapping[str, str], program: str, cwd: str) -> Process:
@@ -168,6 +208,7 @@ def as_json(made: List[Tree]) -> Dict[str, Any]:
                 ],
                 "problems": list(one.problems),
                 "ignored": list(one.ignored),
+                "note": one.note,
             }
             for one in made
         ],
@@ -182,7 +223,9 @@ def as_text(made: List[Tree]) -> str:
         lines += [f"  would fail: {text}" for text in one.problems]
         lines += [f"  LD_PRELOAD ignored: {text}" for text in one.ignored]
         if not one.problems:
-            lines.append("  every library is found and every symbol has a provider")
+            lines.append(
+                "  " + (one.note or "every library is found and every symbol has a provider")
+            )
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 
