@@ -216,6 +216,31 @@ def test_a_removed_wheel_is_missed(broken: Copy, wheel: str, soname: str) -> Non
     assert f"{soname} cannot be found" in report.words("link/missing-library")
 
 
+@pytest.mark.parametrize(
+    ("place", "make", "words"),
+    [
+        ("nvidia/nccl/lib/libnccl.so.2", lambda path: path.write_bytes(b"\x7fELF"), "too short"),
+        ("nvidia/nccl/lib/libnccl.so.2", lambda path: path.write_text("no library\n" * 9), "ELF"),
+        ("torch/lib/libtorch_cuda.so", lambda path: path.write_bytes(b"\x7fELF"), "too short"),
+        ("torch/lib/libtorch_cuda.so", lambda path: path.mkdir(), "cannot read file data"),
+        ("torch/lib/libtorch_cuda.so", lambda path: os.mkfifo(str(path)), "cannot read file data"),
+    ],
+    ids=["nccl-short", "nccl-text", "torch-short", "torch-directory", "torch-fifo"],
+)
+def test_a_damaged_library(broken: Copy, place: str, make: Any, words: str) -> None:
+    path = broken.site / place
+    path.unlink()
+    make(path)
+    report = Report(broken)
+    assert report.import_error and words in report.import_error
+    if not path.is_fifo():  # the real loader waits at a FIFO
+        assert path.name in broken.importing("torch")
+    assert report.said == {"link/missing-library": "fail"}
+    told = report.words("link/missing-library")
+    assert f"{path} is damaged (" in told and words in told and "reinstall" in told
+    assert "cannot be found" not in told and "LD_LIBRARY_PATH" not in told
+
+
 @pytest.mark.parametrize("wheel", ["nccl", "cudnn"])
 def test_what_is_on_the_path_takes_the_place_of_a_removed_wheel(
     broken: Copy, hollow: Path, wheel: str

@@ -14,7 +14,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 
 from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
-from ..binary.loader import Object, Problem, Process
+from ..binary.loader import NOT_FOUND, Object, Problem, Process
 from ..roots import Root
 from .compiled import extensions
 
@@ -84,6 +84,8 @@ class _Libraries:
     def __init__(self, look: Look, process: Process, imported: torch_preload.Imported) -> None:
         self.look = look
         self.process = process
+        links = [link for one in imported.opened for link in one.links]
+        self.refused = {link.path: link.rule for link in links if link.problem and link.path}
         # What a failed dlopen had found is gone from the process, and says why it failed.
         failed = imported.opened[-1].objects if imported.error and imported.opened else ()
         objects = [*process.objects, *(one for one in failed if one not in process.objects)]
@@ -193,6 +195,8 @@ class _Libraries:
         words = str(problem)
         by = s.known(problem.needed_by.rpartition("/")[2], words)
         needed = s.known(required, words)
+        if problem.kind == "library" and problem.text != NOT_FOUND and "/" in problem.path:
+            return self._damaged(problem, needed)
         if problem.kind == "library":
             return s.Library(
                 name=s.known(problem.name, words),
@@ -211,6 +215,21 @@ class _Libraries:
             return replace(library, needed_version=need, needed_by=by, required=needed)
         lacks: s.Fact[Tuple[str, ...]] = s.known((problem.name,), words)
         return replace(library, missing_symbols=lacks, needed_by=by, required=needed)
+
+    def _damaged(self, problem: Problem, required: s.Fact[bool]) -> s.Library:
+        """A file that is found, and refused by the loader."""
+        words = str(problem)
+        by = problem.needed_by.rpartition("/")[2]
+        rule = self.refused.get(problem.path, "")
+        return s.Library(
+            name=s.known(problem.name.rpartition("/")[2], words),
+            path=s.known(self.process.files.real(problem.path), words),
+            found_by=s.known(rule, "ld.so(8)") if rule else s.UNKNOWN,
+            needed_by=s.known(by or "import torch", words),
+            missing=s.known(True, words),
+            damaged=s.known(problem.text, words),
+            required=required,
+        )
 
     def _lacking(self, problem: Problem) -> str:
         """The library that should have a symbol or version: by the message, else by its name."""

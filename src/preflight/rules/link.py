@@ -52,13 +52,15 @@ def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 
 def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    """A needed shared library cannot be found.
+    """A needed shared library cannot be found, or what is found is damaged.
 
-    Decided by the loader's own search for every library that something loaded asks for. A
+    Decided by the loader's own search for every library that something loaded asks for. A file
+    that is cut short, that is no library, or a directory in its place is damaged. A
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
     driver's libraries are judged by the `driver/*` rules.
 
-    Fix: install the package that brings the library, or put its directory on the search path.
+    Fix: install the package that brings the library, or put its directory on the search path;
+    reinstall what is damaged.
     """
     known = [one for one in libraries(s) if not one.name.startswith(DRIVER)]
     if not s.libraries.known:
@@ -66,6 +68,9 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
     for one in lost:
+        if one.library.damaged.known:
+            yield _damaged(s, one)
+            continue
         yield Finding(
             summary=f"{one.name} cannot be found, and {asked_by(one)} needs it",
             observed=f"no {one.name} on the loader's search path",
@@ -81,6 +86,21 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         )
     if not lost:
         yield _fine(known, "every library that is needed is found")
+
+
+def _damaged(s: Snapshot, one: Linked) -> Finding:
+    path, text = one.library.path.get(one.name), one.library.damaged.value
+    return Finding(
+        summary=f"{path} is damaged ({text}), and {asked_by(one)} needs it",
+        observed=f"{where(one)}: {text}",
+        needed=f"a whole {one.name}",
+        why=f"The loader stops: '{text}'. An install that was cut short or a full disk leaves such "
+        "files.",
+        fix=(*_out_of_the_way(one), f"reinstall the package that brings {one.name}"),
+        evidence=evidence(s, *one.proof),
+        subject=asked_by(one),
+        severity=WARN if one.library.required.value is False else "",
+    )
 
 
 def _out_of_the_way(one: Linked) -> Tuple[str, ...]:
