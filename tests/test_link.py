@@ -189,6 +189,49 @@ def test_what_is_no_library_is_one_line(tmp_path, make, words):
     assert done.stderr.count("\n") == 1
 
 
+def test_only_what_can_be_imported_fails_a_package(tmp_path):
+    """A plug-in that wants symbols of its host is listed, and does not count."""
+    lacking = "int hosts(void); int f(void) { return hosts(); }\n"
+    package = tmp_path / "site" / "some_package"
+    plugin = library(package / "libplugin.so", lacking)
+    library(package / "fast.so", "void *PyInit_fast(void) { return 0; }\n")
+    env = {"PYTHONPATH": f"{HOME}:{tmp_path / 'site'}"}
+    done = link("some_package", "--python", sys.executable, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"would not load on its own: {plugin}: undefined symbol: hosts" in done.stdout
+    assert "would fail" not in done.stdout
+    assert done.stdout.count("every library is found") == 1
+    shown = json.loads(link("some_package", "--format", "json", **env).stdout)["trees"]
+    assert [len(one["alone"]) for one in shown] in ([1, 0], [0, 1])
+
+
+@pytest.mark.parametrize("name", ["_C.cpython-311-x86_64-linux-gnu.so", "_C.abi3.so", "_C.so"])
+def test_a_module_that_would_not_load_fails_a_package(tmp_path, name):
+    code = "int hosts(void); int PyInit__C(void) { return hosts(); }\n"
+    library(tmp_path / "site" / "some_package" / name, code)
+    done = link("some_package", PYTHONPATH=f"{HOME}:{tmp_path / 'site'}")
+    assert done.returncode == 78
+    assert "would fail" in done.stdout and "undefined symbol: hosts" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "expected"), [("_C.so", 78), ("libx.so", 0)])
+def test_a_damaged_file_of_a_package(tmp_path, name, expected):
+    (tmp_path / "site" / "some_package").mkdir(parents=True)
+    (tmp_path / "site" / "some_package" / name).write_text("no library" * 20)
+    done = link("some_package", PYTHONPATH=f"{HOME}:{tmp_path / 'site'}")
+    assert done.returncode == expected and "invalid ELF header" in done.stdout
+
+
+def test_a_file_that_is_named_without_its_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    library(tmp_path / "dyn")
+    done = link("dyn")
+    assert done.returncode == 2 and "did you mean ./dyn?" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert link("./dyn").returncode == 0
+    assert "did you mean" not in link("other").stderr
+
+
 def test_a_module_that_is_not_there():
     done = link("no_such_module")
     assert done.returncode == 2 and "no compiled module of 'no_such_module'" in done.stderr

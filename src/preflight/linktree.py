@@ -12,7 +12,7 @@ from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Seq
 from .binary import elf, fatbin, symbols, torch_preload, versions
 from .binary.loader import Object, Opened, Problem, Process
 from .binary.machine import INTERPRETERS
-from .probes.compiled import modules_of
+from .probes.compiled import is_module, modules_of
 from .probes.frameworks import read_frameworks
 from .probes.interpreter import find_interpreter
 from .probes.place import Place, place
@@ -43,12 +43,16 @@ class Node(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What would be loaded from one start, in load order, and what stops it."""
+    """What would be loaded from one start, in load order, and what stops it.
+
+    `alone` is what stops a file that others load and nobody imports, which may well work there.
+    """
 
     title: str
     nodes: Tuple[Node, ...]
     problems: Tuple[str, ...]
     ignored: Tuple[str, ...]
+    alone: Tuple[str, ...] = ()
     note: str = ""  # what is said in place of "every library is found"
 
 
@@ -68,14 +72,17 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
             problem = _not_started(root, at, machine, interpreter)
             if problem or static:
                 problems = (f"{path}: {problem}",) if problem else ()
-                return [Tree(path, (), problems, (), STATIC if static else "")]
+                return [Tree(path, (), problems, (), note=STATIC if static else "")]
             process = _process(root, env, path, at.cwd)
             started = process.start()
             return [_tree(path, process, [started], started.problems)]
         process = _started(root, env, python, at.cwd)
         opened = process.open(path)
         return [_tree(path, process, [opened], opened.problems)]
-    process = _started(root, env, python, at.cwd)
+    try:
+        process = _started(root, env, python, at.cwd)
+    except NothingToLink as error:
+        raise NothingToLink(f"{error}{_meant(at, what)}") from None
     found = find_interpreter(root, env, python)
     environment = read_environment(root, found.get(""), env)
     torch = next(
@@ -95,14 +102,22 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
         )
     files = list(modules_of(root, environment, what))
     if not files:
-        raise NothingToLink(f"no compiled module of {what!r} in {found.value}")
+        raise NothingToLink(f"no compiled module of {what!r} in {found.value}{_meant(at, what)}")
     made = []
     for path in files:
         own = process.fork()
         before = len(own.objects)
         opened = own.open(path)
-        made.append(_tree(path, own, [opened], opened.problems, before))
+        tree = _tree(path, own, [opened], opened.problems, before)
+        if opened.problems and not is_module(root, path):
+            tree = tree._replace(problems=(), alone=tree.problems)
+        made.append(tree)
     return made
+
+
+def _meant(at: Place, what: str) -> str:
+    """A file of that name in the working directory is not looked at, unless named by a path."""
+    return f"; did you mean ./{what}?" if what and at.root.is_file(at.absolute(what)) else ""
 
 
 def _is_program(file: elf.ElfFile) -> bool:
@@ -208,6 +223,7 @@ def as_json(made: List[Tree]) -> Dict[str, Any]:
                 ],
                 "problems": list(one.problems),
                 "ignored": list(one.ignored),
+                "alone": list(one.alone),
                 "note": one.note,
             }
             for one in made
@@ -221,8 +237,9 @@ def as_text(made: List[Tree]) -> str:
     for one in made:
         lines += [one.title, *_branches(one), ""]
         lines += [f"  would fail: {text}" for text in one.problems]
+        lines += [f"  would not load on its own: {text}" for text in one.alone]
         lines += [f"  LD_PRELOAD ignored: {text}" for text in one.ignored]
-        if not one.problems:
+        if not one.problems and not one.alone:
             lines.append(
                 "  " + (one.note or "every library is found and every symbol has a provider")
             )
