@@ -126,6 +126,15 @@ def test_each_missing_library_is_named_with_who_needs_it():
     assert "LIBCUPTI" in found.fix[1] and "libraries[0].missing" in [e.fact for e in found.evidence]
 
 
+def test_a_numpy_that_would_not_load_is_a_warning():
+    lost = lib("libscipy_openblas64_.so", "numpy", missing=True, required=False)
+    assert says(MISSING, lost) == ["warn"]
+    found = found_in(MISSING, lost)
+    assert found.subject == "numpy" and found.fix == ("reinstall numpy, for this Python",)
+    lacking = lib("_multiarray_umath.so", "numpy", missing_symbols=["x"], required=False)
+    assert says(SYMBOL, lacking) == ["warn"]
+
+
 def test_a_damaged_library_is_not_said_to_be_missing():
     path = TORCH_LIB + "libtorch_cuda.so"
     broken = lib("libtorch_cuda.so", "libtorch.so", missing=True, damaged="file too short",

@@ -10,7 +10,7 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
@@ -33,6 +33,8 @@ OWNERS = (
 CUDNN_PARTS = ("libcudnn_graph", "libcudnn_ops_infer")
 #: What torch's wheel asks for of another wheel.
 PIN = r"^Requires-Dist: *{}\d+ *\(?== *([\d.]+)"
+#: What `import torch` imports where it is installed, and where it lies: numpy 2, numpy 1.
+NUMPY, NUMPY_MODULE, NUMPY_FOLDERS = "numpy", "_multiarray_umath", ("_core", "core")
 #: Names of torch's namespaces in mangled symbols.
 TORCH_SYMBOL = re.compile(r"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -69,6 +71,8 @@ def read(
     seen = _Libraries(look, process, imported)
     found = _Extensions(look, process).read() if not imported.error else []
     optional = [one for each in found for one in each.problems]
+    if not imported.error:
+        optional += _numpy(look, process)
     told = seen.told(imported.problems, optional)
     return s.Snapshot(
         libraries=s.known(tuple(told), "the loader's search, played"),
@@ -302,6 +306,42 @@ def _static_nccl(look: Look, seen: _Libraries) -> s.Fact[str]:
                 if each.library == "nccl":
                     return s.known(each.version, f"{one.path} ({each.source})")
     return s.UNKNOWN
+
+
+# -- numpy ----------------------------------------------------------------------------------
+
+
+def _numpy(look: Look, process: Process) -> Sequence[Problem]:
+    """What stops numpy's own compiled module, each told as a need of numpy's."""
+    path, problem = _numpy_module(look)
+    problems: Sequence[Problem] = [problem] if problem else ()
+    if path:
+        try:
+            problems = process.fork().open(path).problems
+        except (OSError, elf.BadElf):
+            return ()
+    return [one._replace(needed_by=NUMPY) for one in problems]
+
+
+def _numpy_module(look: Look) -> Tuple[str, Optional[Problem]]:
+    """The module that this interpreter would load; or that there are only those of others."""
+    package = next(
+        (f"{entry}/{NUMPY}" for entry in look.python.path.get(())
+         if look.root.is_file(f"{entry}/{NUMPY}/__init__.py")), "",
+    )  # fmt: skip
+    number = re.match(r"(\d+)\.(\d+)", look.python.version.get(""))
+    if not package or not number or "pypy" in look.python.executable.get(""):
+        return "", None
+    tag = "cpython-" + "".join(number.groups())
+    for folder in (f"{package}/{one}" for one in NUMPY_FOLDERS):
+        path = torch_preload.extension(look.root, folder, NUMPY_MODULE, tag)
+        if path:
+            return path, None
+        other = torch_preload.extension(look.root, folder, NUMPY_MODULE)
+        if other:
+            name = re.sub(r"cpython-\w+", tag, other.rpartition("/")[2])
+            return "", Problem("library", f"{folder}/{name}", NOT_FOUND, name)
+    return "", None
 
 
 # -- extensions -----------------------------------------------------------------------------

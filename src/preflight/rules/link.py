@@ -17,6 +17,8 @@ CUDNN = ("libcudnn",)
 NCCL = ("libnccl.so",)
 #: The administrator's choice, for all programs (ld.so.conf).
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
+#: torch imports it where it is installed, and many releases do without when that fails.
+NUMPY = "numpy"
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 UNLOAD = ("unset LD_PRELOAD, or take that library out of it",)
 
@@ -76,16 +78,21 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             observed=f"no {one.name} on the loader's search path",
             needed=one.name,
             why="The loader stops: 'cannot open shared object file: No such file or directory'.",
-            fix=(
+            fix=("reinstall numpy, for this Python",) if asked_by(one) == NUMPY else (
                 f"install the package that brings {one.name} (or reinstall what needs it)",
                 f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(one.name)}:$LD_LIBRARY_PATH",
             ),
             evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH"),
             subject=asked_by(one),
-            severity=INFO if one.library.required.value is False else "",
-        )
+            severity=_optional(one, WARN if asked_by(one) == NUMPY else INFO),
+        )  # fmt: skip
     if not lost:
         yield _fine(known, "every library that is needed is found")
+
+
+def _optional(one: Linked, severity: str) -> str:
+    """The severity where only a module needs it that may never be imported; else the rule's."""
+    return severity if one.library.required.value is False else ""
 
 
 def _damaged(s: Snapshot, one: Linked) -> Finding:
@@ -99,7 +106,7 @@ def _damaged(s: Snapshot, one: Linked) -> Finding:
         fix=(*_out_of_the_way(one), f"reinstall the package that brings {one.name}"),
         evidence=evidence(s, *one.proof),
         subject=asked_by(one),
-        severity=WARN if one.library.required.value is False else "",
+        severity=_optional(one, WARN),
     )
 
 
