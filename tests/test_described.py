@@ -61,7 +61,7 @@ FULL = {
                     "built_for": {"torch": "2.6", "cuda": "12.4", "python": "3.11",
                                   "arch_list": ["sm_80"], "cxx11_abi": True, "numpy": "1"}}],
     "libraries": [{"name": "libx.so", "version": "1", "path": "/x", "found_by": "rpath",
-                   "needed_version": "2", "needed_by": "torch", "missing": False,
+                   "needed_version": "2", "needed_by": "torch", "missing": False, "damaged": "no",
                    "missing_symbols": ["y"]}],
     "cuda_toolkit": {"version": "12.4", "home": "/usr/local/cuda", "nvcc": "12.4"},
     "env": {"A": "1"},

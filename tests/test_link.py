@@ -114,6 +114,60 @@ def test_a_program(tmp_path):
     assert "start" in done.stdout and "ld-cache" in done.stdout or "default" in done.stdout
 
 
+def program(path, *options):
+    subprocess.run(
+        ["gcc", "-o", str(path), "-x", "c", "-", *options],
+        input="int main(void) { return 0; }\n", check=True, encoding="utf-8",
+    )  # fmt: skip
+    return path
+
+
+@pytest.mark.parametrize("options", [["-static"], ["-static-pie"]], ids=["static", "static-pie"])
+def test_a_static_program(tmp_path, options):
+    try:
+        path = program(tmp_path / "static", *options)
+    except subprocess.CalledProcessError:
+        pytest.skip("no static C library")
+    assert subprocess.run([str(path)], check=False).returncode == 0
+    done = link(str(path))
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "  statically linked, nothing to load\n" in done.stdout
+    assert "every library" not in done.stdout
+    (tree,) = json.loads(link(str(path), "--format", "json").stdout)["trees"]
+    assert tree["libraries"] == tree["problems"] == [] and "statically" in tree["note"]
+
+
+def test_a_program_without_its_interpreter(tmp_path):
+    path = program(tmp_path / "lost", "-Wl,-dynamic-linker,/nonexistent/ld.so")
+    with pytest.raises(FileNotFoundError):
+        subprocess.run([str(path)], check=False)
+    done = link(str(path))
+    assert done.returncode == 78
+    assert done.stdout.count("would fail") == 1 and "every library" not in done.stdout
+    assert "program interpreter /nonexistent/ld.so does not exist" in done.stdout
+
+
+def test_a_program_for_another_machine(tmp_path):
+    path = program(tmp_path / "other")
+    data = bytearray(path.read_bytes())
+    machine = {62: 183, 183: 62}[data[18]]
+    data[18] = machine
+    path.write_bytes(data)
+    done = link(str(path))
+    assert done.returncode == 78 and done.stdout.count("would fail") == 1
+    other = {183: "aarch64", 62: "x86_64"}[machine]
+    assert f"a program for {other}, this machine is {os.uname().machine}" in done.stdout
+
+
+def test_the_interpreter_is_looked_for_in_the_image(tmp_path):
+    (tmp_path / "bin").mkdir()
+    path = program(tmp_path / "bin" / "sh")
+    done = link("/bin/sh", "--root", str(tmp_path))
+    assert done.returncode == 78 and "program interpreter" in done.stdout
+    shown = link(str(path))
+    assert shown.returncode == 0
+
+
 @pytest.mark.parametrize(
     ("make", "words"),
     [
@@ -133,6 +187,49 @@ def test_what_is_no_library_is_one_line(tmp_path, make, words):
     assert done.returncode == 2 and done.stdout == ""
     assert str(path) in done.stderr and words in done.stderr
     assert done.stderr.count("\n") == 1
+
+
+def test_only_what_can_be_imported_fails_a_package(tmp_path):
+    """A plug-in that wants symbols of its host is listed, and does not count."""
+    lacking = "int hosts(void); int f(void) { return hosts(); }\n"
+    package = tmp_path / "site" / "some_package"
+    plugin = library(package / "libplugin.so", lacking)
+    library(package / "fast.so", "void *PyInit_fast(void) { return 0; }\n")
+    env = {"PYTHONPATH": f"{HOME}:{tmp_path / 'site'}"}
+    done = link("some_package", "--python", sys.executable, **env)
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert f"would not load on its own: {plugin}: undefined symbol: hosts" in done.stdout
+    assert "would fail" not in done.stdout
+    assert done.stdout.count("every library is found") == 1
+    shown = json.loads(link("some_package", "--format", "json", **env).stdout)["trees"]
+    assert [len(one["alone"]) for one in shown] in ([1, 0], [0, 1])
+
+
+@pytest.mark.parametrize("name", ["_C.cpython-311-x86_64-linux-gnu.so", "_C.abi3.so", "_C.so"])
+def test_a_module_that_would_not_load_fails_a_package(tmp_path, name):
+    code = "int hosts(void); int PyInit__C(void) { return hosts(); }\n"
+    library(tmp_path / "site" / "some_package" / name, code)
+    done = link("some_package", PYTHONPATH=f"{HOME}:{tmp_path / 'site'}")
+    assert done.returncode == 78
+    assert "would fail" in done.stdout and "undefined symbol: hosts" in done.stdout
+
+
+@pytest.mark.parametrize(("name", "expected"), [("_C.so", 78), ("libx.so", 0)])
+def test_a_damaged_file_of_a_package(tmp_path, name, expected):
+    (tmp_path / "site" / "some_package").mkdir(parents=True)
+    (tmp_path / "site" / "some_package" / name).write_text("no library" * 20)
+    done = link("some_package", PYTHONPATH=f"{HOME}:{tmp_path / 'site'}")
+    assert done.returncode == expected and "invalid ELF header" in done.stdout
+
+
+def test_a_file_that_is_named_without_its_directory(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    library(tmp_path / "dyn")
+    done = link("dyn")
+    assert done.returncode == 2 and "did you mean ./dyn?" in done.stderr
+    assert done.stderr.count("\n") == 1
+    assert link("./dyn").returncode == 0
+    assert "did you mean" not in link("other").stderr
 
 
 def test_a_module_that_is_not_there():

@@ -5,19 +5,24 @@ An `ldd` that explains, and runs nothing: the loader's work is played over the f
 
 from __future__ import annotations
 
+import os
 import re
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .binary import elf, fatbin, symbols, torch_preload, versions
 from .binary.loader import Object, Opened, Problem, Process
-from .probes.compiled import modules_of
+from .binary.machine import INTERPRETERS
+from .probes.compiled import is_module, modules_of
 from .probes.frameworks import read_frameworks
 from .probes.interpreter import find_interpreter
-from .probes.place import place
+from .probes.place import Place, place
 from .probes.python_env import read_environment
 from .roots import Root
 
 SCHEMA = "preflight.link/1"
+#: Programs that tell what machine an image is for.
+TELLING = ("/bin/sh", "/usr/bin/env", *INTERPRETERS.values())
+STATIC = "statically linked, nothing to load"
 
 
 class NothingToLink(ValueError):
@@ -38,12 +43,17 @@ class Node(NamedTuple):
 
 
 class Tree(NamedTuple):
-    """What would be loaded from one start, in load order, and what stops it."""
+    """What would be loaded from one start, in load order, and what stops it.
+
+    `alone` is what stops a file that others load and nobody imports, which may well work there.
+    """
 
     title: str
     nodes: Tuple[Node, ...]
     problems: Tuple[str, ...]
     ignored: Tuple[str, ...]
+    alone: Tuple[str, ...] = ()
+    note: str = ""  # what is said in place of "every library is found"
 
 
 def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tree]:
@@ -55,15 +65,24 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
     if what.startswith(("/", ".")) or "/" in what:
         path = at.absolute(what)
         with elf.ElfFile(root.on_host(path)) as file:
-            program = bool(file.interpreter)
+            interpreter, machine = file.interpreter, file.machine
+            program = interpreter is not None or _is_program(file)
+            static = program and interpreter is None and not file.needed
         if program:
+            problem = _not_started(root, at, machine, interpreter)
+            if problem or static:
+                problems = (f"{path}: {problem}",) if problem else ()
+                return [Tree(path, (), problems, (), note=STATIC if static else "")]
             process = _process(root, env, path, at.cwd)
             started = process.start()
             return [_tree(path, process, [started], started.problems)]
         process = _started(root, env, python, at.cwd)
         opened = process.open(path)
         return [_tree(path, process, [opened], opened.problems)]
-    process = _started(root, env, python, at.cwd)
+    try:
+        process = _started(root, env, python, at.cwd)
+    except NothingToLink as error:
+        raise NothingToLink(f"{error}{_meant(at, what)}") from None
     found = find_interpreter(root, env, python)
     environment = read_environment(root, found.get(""), env)
     torch = next(
@@ -83,14 +102,50 @@ def trees(root: Root, env: Mapping[str, str], python: str, what: str) -> List[Tr
         )
     files = list(modules_of(root, environment, what))
     if not files:
-        raise NothingToLink(f"no compiled module of {what!r} in {found.value}")
+        raise NothingToLink(f"no compiled module of {what!r} in {found.value}{_meant(at, what)}")
     made = []
     for path in files:
         own = process.fork()
         before = len(own.objects)
         opened = own.open(path)
-        made.append(_tree(path, own, [opened], opened.problems, before))
+        tree = _tree(path, own, [opened], opened.problems, before)
+        if opened.problems and not is_module(root, path):
+            tree = tree._replace(problems=(), alone=tree.problems)
+        made.append(tree)
     return made
+
+
+def _meant(at: Place, what: str) -> str:
+    """A file of that name in the working directory is not looked at, unless named by a path."""
+    return f"; did you mean ./{what}?" if what and at.root.is_file(at.absolute(what)) else ""
+
+
+def _is_program(file: elf.ElfFile) -> bool:
+    """Whether a file that names no program interpreter is started by itself: a static program."""
+    return file.kind == elf.EXECUTABLE or bool(file.flags_1 & elf.PIE)
+
+
+def _not_started(root: Root, at: Place, machine: str, interpreter: Optional[str]) -> str:
+    """Why the kernel does not start a program; empty where it does."""
+    own = _machine(root)
+    if own and machine != own:
+        return f"a program for {machine}, this machine is {own}"
+    if interpreter is not None and not root.exists(at.absolute(interpreter)):
+        return f"its program interpreter {interpreter} does not exist: No such file or directory"
+    return ""
+
+
+def _machine(root: Root) -> str:
+    """The machine that programs of the root are for; empty where it is not known."""
+    if root.live:
+        return os.uname().machine
+    for path in TELLING:
+        try:
+            with elf.ElfFile(root.on_host(path)) as file:
+                return file.machine
+        except (OSError, elf.BadElf):
+            continue
+    return ""
 
 
 def _process(root: Root, env: Mapping[str, str], program: str, cwd: str) -> Process:
@@ -168,6 +223,8 @@ def as_json(made: List[Tree]) -> Dict[str, Any]:
                 ],
                 "problems": list(one.problems),
                 "ignored": list(one.ignored),
+                "alone": list(one.alone),
+                "note": one.note,
             }
             for one in made
         ],
@@ -180,9 +237,12 @@ def as_text(made: List[Tree]) -> str:
     for one in made:
         lines += [one.title, *_branches(one), ""]
         lines += [f"  would fail: {text}" for text in one.problems]
+        lines += [f"  would not load on its own: {text}" for text in one.alone]
         lines += [f"  LD_PRELOAD ignored: {text}" for text in one.ignored]
-        if not one.problems:
-            lines.append("  every library is found and every symbol has a provider")
+        if not one.problems and not one.alone:
+            lines.append(
+                "  " + (one.note or "every library is found and every symbol has a provider")
+            )
         lines.append("")
     return "\n".join(lines).rstrip() + "\n"
 

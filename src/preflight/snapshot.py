@@ -289,6 +289,7 @@ class Library:
     needed_version: Fact[str] = _fact(TEXT)
     needed_by: Fact[str] = _fact(TEXT)
     missing: Fact[bool] = _fact(FLAG)
+    damaged: Fact[str] = _fact(TEXT)  # missing too, though it lies at `path`: why it is refused
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)
     required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 

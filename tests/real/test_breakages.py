@@ -216,6 +216,31 @@ def test_a_removed_wheel_is_missed(broken: Copy, wheel: str, soname: str) -> Non
     assert f"{soname} cannot be found" in report.words("link/missing-library")
 
 
+@pytest.mark.parametrize(
+    ("place", "make", "words"),
+    [
+        ("nvidia/nccl/lib/libnccl.so.2", lambda path: path.write_bytes(b"\x7fELF"), "too short"),
+        ("nvidia/nccl/lib/libnccl.so.2", lambda path: path.write_text("no library\n" * 9), "ELF"),
+        ("torch/lib/libtorch_cuda.so", lambda path: path.write_bytes(b"\x7fELF"), "too short"),
+        ("torch/lib/libtorch_cuda.so", lambda path: path.mkdir(), "cannot read file data"),
+        ("torch/lib/libtorch_cuda.so", lambda path: os.mkfifo(str(path)), "cannot read file data"),
+    ],
+    ids=["nccl-short", "nccl-text", "torch-short", "torch-directory", "torch-fifo"],
+)
+def test_a_damaged_library(broken: Copy, place: str, make: Any, words: str) -> None:
+    path = broken.site / place
+    path.unlink()
+    make(path)
+    report = Report(broken)
+    assert report.import_error and words in report.import_error
+    if not path.is_fifo():  # the real loader waits at a FIFO
+        assert path.name in broken.importing("torch")
+    assert report.said == {"link/missing-library": "fail"}
+    told = report.words("link/missing-library")
+    assert f"{path} is damaged (" in told and words in told and "reinstall" in told
+    assert "cannot be found" not in told and "LD_LIBRARY_PATH" not in told
+
+
 @pytest.mark.parametrize("wheel", ["nccl", "cudnn"])
 def test_what_is_on_the_path_takes_the_place_of_a_removed_wheel(
     broken: Copy, hollow: Path, wheel: str
@@ -253,6 +278,71 @@ def test_the_cpu_wheel_in_place_of_the_cuda_one(broken: Copy) -> None:
     copies.link(metadata, broken.site / metadata.name)
     report = agreed(broken)
     assert report.said == {"framework/cpu-only-build": "fail"}
+
+
+# -- numpy, which torch imports -----------------------------------------------------------------
+
+
+@pytest.fixture
+def numpy(broken: Copy) -> Path:
+    """numpy's compiled module, in a numpy of the copy's own that is whole."""
+    (broken.site / "numpy").unlink()
+    copies.mirror(Path(TORCH.site if TORCH else "", "numpy"), broken.site / "numpy", 2)
+    (module,) = (broken.site / "numpy/_core").glob("_multiarray_umath.cpython-*.so")
+    return module
+
+
+def agreed_on_numpy(place: Copy, works: bool, **env: str) -> Report:
+    """The report, for a torch that is loaded well and a numpy that is not: never a failure."""
+    report = Report(place, **env)
+    assert report.import_error is None
+    assert (place.importing("numpy", **env) == "") == works
+    assert "fail" not in report.said.values()
+    assert ("numpy" in [one["subject"] for one in report.findings]) != works
+    return report
+
+
+def test_an_intact_numpy_has_no_finding(broken: Copy, numpy: Path) -> None:
+    assert agreed_on_numpy(broken, True).findings == []
+
+
+@pytest.mark.parametrize("size", [4, 4096])
+def test_a_damaged_numpy(broken: Copy, numpy: Path, size: int) -> None:
+    data = b"\x7fELF" if size == 4 else b"no library" * 400
+    numpy.unlink()
+    numpy.write_bytes(data)
+    assert agreed_on_numpy(broken, False).said == {"link/missing-library": "warn"}
+    told = agreed_on_numpy(broken, False).words("link/missing-library")
+    assert f"{numpy} is damaged (" in told and "numpy needs it" in told
+
+
+def test_the_numpy_of_another_python(broken: Copy, numpy: Path) -> None:
+    tag = numpy.name.split("-")[1]
+    numpy.rename(numpy.with_name(numpy.name.replace(f"-{tag}-", "-36m-")))
+    report = agreed_on_numpy(broken, False)
+    assert report.said == {"link/missing-library": "warn"}
+    told = report.words("link/missing-library")
+    assert f"{numpy.name} cannot be found" in told and "reinstall numpy" in told
+
+
+def test_a_numpy_without_its_openblas(broken: Copy, numpy: Path) -> None:
+    (broken.site / "numpy.libs").unlink()
+    report = agreed_on_numpy(broken, False)
+    assert report.said == {"link/missing-library": "warn"}
+    assert "openblas" in report.words("link/missing-library")
+
+
+def test_a_hollow_openblas(broken: Copy, numpy: Path) -> None:
+    folder = broken.site / "numpy.libs"
+    original = folder.resolve()
+    folder.unlink()
+    for one in original.iterdir():
+        if "openblas" in one.name:
+            copies.hollow(folder, one.name)
+        else:
+            copies.link(one, folder / one.name)
+    report = agreed_on_numpy(broken, False)
+    assert report.said == {"link/undefined-symbol": "warn"}
 
 
 # -- the toolkit's stub ---------------------------------------------------------------------------

@@ -126,6 +126,30 @@ def test_each_missing_library_is_named_with_who_needs_it():
     assert "LIBCUPTI" in found.fix[1] and "libraries[0].missing" in [e.fact for e in found.evidence]
 
 
+def test_a_numpy_that_would_not_load_is_a_warning():
+    lost = lib("libscipy_openblas64_.so", "numpy", missing=True, required=False)
+    assert says(MISSING, lost) == ["warn"]
+    found = found_in(MISSING, lost)
+    assert found.subject == "numpy" and found.fix == ("reinstall numpy, for this Python",)
+    lacking = lib("_multiarray_umath.so", "numpy", missing_symbols=["x"], required=False)
+    assert says(SYMBOL, lacking) == ["warn"]
+
+
+def test_a_damaged_library_is_not_said_to_be_missing():
+    path = TORCH_LIB + "libtorch_cuda.so"
+    broken = lib("libtorch_cuda.so", "libtorch.so", missing=True, damaged="file too short",
+                 path=path)  # fmt: skip
+    assert says(MISSING, broken) == ["fail"]
+    assert says(MISSING, dict(broken, required=False)) == ["warn"]
+    found = found_in(MISSING, broken)
+    assert f"{path} is damaged (file too short)" in found.summary
+    assert found.fix == ("reinstall the package that brings libtorch_cuda.so",)
+    words = " ".join([found.summary, found.observed, found.why, *found.fix])
+    assert "cannot be found" not in words and "LD_LIBRARY_PATH" not in words
+    front = found_in(MISSING, dict(broken, found_by="ld-library-path"))
+    assert "unset LD_LIBRARY_PATH" in front.fix[0] and "reinstall" in front.fix[1]
+
+
 def test_a_module_that_may_never_be_imported_fails_no_job():
     """`required` false: only a module of another package asks for it."""
     lost = lib("libcupti.so.12", "profiler.so", missing=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from itertools import islice
 from typing import Dict, Iterator, List
 
@@ -15,6 +16,7 @@ MODULE_LIMIT = 4000
 EXTENSION_LIMIT = 400
 #: Below a top-level package; deeper modules are rare.
 DEPTH = 4
+_TAGGED = re.compile(r"\.(cpython-\w+|pypy\w+|abi3)(-[\w-]+)?\.so$")
 _NEEDS = ("libtorch", "libc10", "libcudart.so")
 #: torch and what it brings is looked at for itself; the others need neither torch nor CUDA.
 _ELSEWHERE = ("torch", "nvidia", "triton", "numpy", "scipy", "functorch")
@@ -37,6 +39,24 @@ def modules_of(root: Root, python: s.PythonEnv, name: str) -> Iterator[str]:
         for one in root.names(entry):
             if one == top or one.startswith(top + "."):
                 yield from _shared(root, entry, one)
+
+
+def is_module(root: Root, path: str) -> bool:
+    """Whether Python can import a .so file by its name: by its tag, else by its PyInit_ symbol.
+
+    Of a damaged file without a tag, nobody knows: then a library is what is called lib*.
+    """
+    name = path.rpartition("/")[2]
+    if _TAGGED.search(name):
+        return True
+    stem = name[: -len(".so")]
+    if not name.endswith(".so") or not stem.isidentifier():
+        return False
+    try:
+        with elf.ElfFile(root.on_host(path)) as file:
+            return any(one.defined for one in file.lookup(b"PyInit_" + stem.encode()))
+    except (OSError, elf.BadElf):
+        return not stem.startswith("lib")
 
 
 def _needing(root: Root, python: s.PythonEnv) -> Iterator[str]:

@@ -10,11 +10,11 @@ from __future__ import annotations
 import posixpath
 import re
 from dataclasses import replace
-from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
-from ..binary.loader import Object, Problem, Process
+from ..binary.loader import NOT_FOUND, Object, Problem, Process
 from ..roots import Root
 from .compiled import extensions
 
@@ -33,6 +33,8 @@ OWNERS = (
 CUDNN_PARTS = ("libcudnn_graph", "libcudnn_ops_infer")
 #: What torch's wheel asks for of another wheel.
 PIN = r"^Requires-Dist: *{}\d+ *\(?== *([\d.]+)"
+#: What `import torch` imports where it is installed, and where it lies: numpy 2, numpy 1.
+NUMPY, NUMPY_MODULE, NUMPY_FOLDERS = "numpy", "_multiarray_umath", ("_core", "core")
 #: Names of torch's namespaces in mangled symbols.
 TORCH_SYMBOL = re.compile(r"\d(?:c10|at|torch|caffe2)\B|N3c10|N2at|N5torch")
 _VERSION = re.compile(r"\.so\.(\d+(?:\.\d+)+)$")
@@ -69,6 +71,8 @@ def read(
     seen = _Libraries(look, process, imported)
     found = _Extensions(look, process).read() if not imported.error else []
     optional = [one for each in found for one in each.problems]
+    if not imported.error:
+        optional += _numpy(look, process)
     told = seen.told(imported.problems, optional)
     return s.Snapshot(
         libraries=s.known(tuple(told), "the loader's search, played"),
@@ -84,6 +88,8 @@ class _Libraries:
     def __init__(self, look: Look, process: Process, imported: torch_preload.Imported) -> None:
         self.look = look
         self.process = process
+        links = [link for one in imported.opened for link in one.links]
+        self.refused = {link.path: link.rule for link in links if link.problem and link.path}
         # What a failed dlopen had found is gone from the process, and says why it failed.
         failed = imported.opened[-1].objects if imported.error and imported.opened else ()
         objects = [*process.objects, *(one for one in failed if one not in process.objects)]
@@ -193,6 +199,8 @@ class _Libraries:
         words = str(problem)
         by = s.known(problem.needed_by.rpartition("/")[2], words)
         needed = s.known(required, words)
+        if problem.kind == "library" and problem.text != NOT_FOUND and "/" in problem.path:
+            return self._damaged(problem, needed)
         if problem.kind == "library":
             return s.Library(
                 name=s.known(problem.name, words),
@@ -211,6 +219,21 @@ class _Libraries:
             return replace(library, needed_version=need, needed_by=by, required=needed)
         lacks: s.Fact[Tuple[str, ...]] = s.known((problem.name,), words)
         return replace(library, missing_symbols=lacks, needed_by=by, required=needed)
+
+    def _damaged(self, problem: Problem, required: s.Fact[bool]) -> s.Library:
+        """A file that is found, and refused by the loader."""
+        words = str(problem)
+        by = problem.needed_by.rpartition("/")[2]
+        rule = self.refused.get(problem.path, "")
+        return s.Library(
+            name=s.known(problem.name.rpartition("/")[2], words),
+            path=s.known(self.process.files.real(problem.path), words),
+            found_by=s.known(rule, "ld.so(8)") if rule else s.UNKNOWN,
+            needed_by=s.known(by or "import torch", words),
+            missing=s.known(True, words),
+            damaged=s.known(problem.text, words),
+            required=required,
+        )
 
     def _lacking(self, problem: Problem) -> str:
         """The library that should have a symbol or version: by the message, else by its name."""
@@ -283,6 +306,42 @@ def _static_nccl(look: Look, seen: _Libraries) -> s.Fact[str]:
                 if each.library == "nccl":
                     return s.known(each.version, f"{one.path} ({each.source})")
     return s.UNKNOWN
+
+
+# -- numpy ----------------------------------------------------------------------------------
+
+
+def _numpy(look: Look, process: Process) -> Sequence[Problem]:
+    """What stops numpy's own compiled module, each told as a need of numpy's."""
+    path, problem = _numpy_module(look)
+    problems: Sequence[Problem] = [problem] if problem else ()
+    if path:
+        try:
+            problems = process.fork().open(path).problems
+        except (OSError, elf.BadElf):
+            return ()
+    return [one._replace(needed_by=NUMPY) for one in problems]
+
+
+def _numpy_module(look: Look) -> Tuple[str, Optional[Problem]]:
+    """The module that this interpreter would load; or that there are only those of others."""
+    package = next(
+        (f"{entry}/{NUMPY}" for entry in look.python.path.get(())
+         if look.root.is_file(f"{entry}/{NUMPY}/__init__.py")), "",
+    )  # fmt: skip
+    number = re.match(r"(\d+)\.(\d+)", look.python.version.get(""))
+    if not package or not number or "pypy" in look.python.executable.get(""):
+        return "", None
+    tag = "cpython-" + "".join(number.groups())
+    for folder in (f"{package}/{one}" for one in NUMPY_FOLDERS):
+        path = torch_preload.extension(look.root, folder, NUMPY_MODULE, tag)
+        if path:
+            return path, None
+        other = torch_preload.extension(look.root, folder, NUMPY_MODULE)
+        if other:
+            name = re.sub(r"cpython-\w+", tag, other.rpartition("/")[2])
+            return "", Problem("library", f"{folder}/{name}", NOT_FOUND, name)
+    return "", None
 
 
 # -- extensions -----------------------------------------------------------------------------

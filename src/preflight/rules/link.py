@@ -17,6 +17,8 @@ CUDNN = ("libcudnn",)
 NCCL = ("libnccl.so",)
 #: The administrator's choice, for all programs (ld.so.conf).
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
+#: torch imports it where it is installed, and many releases do without when that fails.
+NUMPY = "numpy"
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 UNLOAD = ("unset LD_PRELOAD, or take that library out of it",)
 
@@ -52,13 +54,15 @@ def stub_libcuda(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 
 def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
-    """A needed shared library cannot be found.
+    """A needed shared library cannot be found, or what is found is damaged.
 
-    Decided by the loader's own search for every library that something loaded asks for. A
+    Decided by the loader's own search for every library that something loaded asks for. A file
+    that is cut short, that is no library, or a directory in its place is damaged. A
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
     driver's libraries are judged by the `driver/*` rules.
 
-    Fix: install the package that brings the library, or put its directory on the search path.
+    Fix: install the package that brings the library, or put its directory on the search path;
+    reinstall what is damaged.
     """
     known = [one for one in libraries(s) if not one.name.startswith(DRIVER)]
     if not s.libraries.known:
@@ -66,21 +70,44 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
     for one in lost:
+        if one.library.damaged.known:
+            yield _damaged(s, one)
+            continue
         yield Finding(
             summary=f"{one.name} cannot be found, and {asked_by(one)} needs it",
             observed=f"no {one.name} on the loader's search path",
             needed=one.name,
             why="The loader stops: 'cannot open shared object file: No such file or directory'.",
-            fix=(
+            fix=("reinstall numpy, for this Python",) if asked_by(one) == NUMPY else (
                 f"install the package that brings {one.name} (or reinstall what needs it)",
                 f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(one.name)}:$LD_LIBRARY_PATH",
             ),
             evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH"),
             subject=asked_by(one),
-            severity=INFO if one.library.required.value is False else "",
-        )
+            severity=_optional(one, WARN if asked_by(one) == NUMPY else INFO),
+        )  # fmt: skip
     if not lost:
         yield _fine(known, "every library that is needed is found")
+
+
+def _optional(one: Linked, severity: str) -> str:
+    """The severity where only a module needs it that may never be imported; else the rule's."""
+    return severity if one.library.required.value is False else ""
+
+
+def _damaged(s: Snapshot, one: Linked) -> Finding:
+    path, text = one.library.path.get(one.name), one.library.damaged.value
+    return Finding(
+        summary=f"{path} is damaged ({text}), and {asked_by(one)} needs it",
+        observed=f"{where(one)}: {text}",
+        needed=f"a whole {one.name}",
+        why=f"The loader stops: '{text}'. An install that was cut short or a full disk leaves such "
+        "files.",
+        fix=(*_out_of_the_way(one), f"reinstall the package that brings {one.name}"),
+        evidence=evidence(s, *one.proof),
+        subject=asked_by(one),
+        severity=_optional(one, WARN),
+    )
 
 
 def _out_of_the_way(one: Linked) -> Tuple[str, ...]:

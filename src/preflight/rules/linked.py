@@ -46,7 +46,7 @@ class Linked(NamedTuple):
         """The places of what a finding about it rests on."""
         return self.places(
             "name", "path", "version", "found_by", "needed_version", "needed_by", "missing",
-            "missing_symbols",
+            "damaged", "missing_symbols",
         )  # fmt: skip
 
 
