@@ -485,8 +485,8 @@ def test_home_from_the_password_file(image):
 
 
 def test_relative_entries_start_at_the_working_directory(image):
-    image.python("/usr", "3.9").folders("/work/lib", "/lib2")
-    for folder, entry, wanted in (("/work", "lib", "/work/lib"), ("odd", "lib2", "/lib2")):
+    image.python("/usr", "3.9").folders("/job/lib", "/lib2")
+    for folder, entry, wanted in (("/job", "lib", "/job/lib"), ("odd", "lib2", "/lib2")):
         read = image.read("/usr/bin/python3", PYTHONPATH=entry, PWD=folder)
         assert read.path.get(())[0] == wanted
 
@@ -580,10 +580,10 @@ def test_python_on_path(image):
 
 
 def test_path_entries_that_are_odd(image):
-    image.python("/usr", "3.9").program("/work/bin/python").write("/plain/python")
+    image.python("/usr", "3.9").program("/job/bin/python").write("/plain/python")
     image.folders("/dirs/python").link("/dangling/python", "/gone")
-    env = {"PATH": ":/dirs:/dangling:/plain:/\0:bin:/usr/bin", "PWD": "/work"}
-    assert find_interpreter(image.root, env).value == "/work/bin/python"
+    env = {"PATH": ":/dirs:/dangling:/plain:/\0:bin:/usr/bin", "PWD": "/job"}
+    assert find_interpreter(image.root, env).value == "/job/bin/python"
 
 
 def test_nothing_found_says_what_was_searched(image):
@@ -659,8 +659,8 @@ def test_what_a_command_starts(image, command):
     }  # fmt: skip
     for name, text in scripts.items():
         image.program("/opt/job/bin/" + name, text)
-    image.program("/work/train.py", "#!/opt/other/bin/python3\n").program("/bin/bash")
-    found = find(image, command=command, PATH="/opt/job/bin:/bin", PWD="/work")
+    image.program("/job/train.py", "#!/opt/other/bin/python3\n").program("/bin/bash")
+    found = find(image, command=command, PATH="/opt/job/bin:/bin", PWD="/job")
     assert found.value == COMMANDS[command]
     assert found.source
 
@@ -697,10 +697,10 @@ def test_pyenv_global_version(pyenv):
 
 
 def test_pyenv_local_version(pyenv):
-    pyenv.write("/work/.python-version", "3.10\n").folders("/work/deep/er")
+    pyenv.write("/job/.python-version", "3.10\n").folders("/job/deep/er")
     wanted = "/root/.pyenv/versions/3.10.13/bin/python"
-    assert shimmed(pyenv, PWD="/work/deep/er") == wanted
-    assert shimmed(pyenv, PWD="/", PYENV_DIR="/work") == wanted
+    assert shimmed(pyenv, PWD="/job/deep/er") == wanted
+    assert shimmed(pyenv, PWD="/", PYENV_DIR="/job") == wanted
     assert shimmed(pyenv, PWD="/") == "/root/.pyenv/versions/3.9.1/bin/python"
 
 
