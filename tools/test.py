@@ -116,8 +116,8 @@ def _real(pythons: Dict[str, Optional[str]], wheel: str) -> Tuple[str, str]:
     if problem:
         return "skipped", problem
     interpreter = _with_preflight(version, pythons[version] or "", wheel)
-    # The probes once more, since some of their tests want a real torch to look at.
-    suite = ["tests/real", "tests/peers", "tests/probes"]
+    # The probes and fatbins once more, since some of their tests want a real torch to look at.
+    suite = ["tests/real", "tests/peers", "tests/probes", "tests/binary/test_fatbin.py"]
     variables = {
         "PREFLIGHT_TORCH_VENV": torch,
         "PREFLIGHT_TEST_TORCH_PYTHON": venvs.python_of(torch),

@@ -7,6 +7,8 @@ from typing import Dict, List, NamedTuple, Optional
 
 import pytest
 
+from preflight.matrix import numbers
+
 HOME = Path(__file__).resolve().parents[2]
 
 
@@ -48,7 +50,8 @@ def _version(path: str) -> Optional[str]:
 
 INSTALLS = _installs()
 _CUDA = [one for one in INSTALLS.values() if os.path.isdir(os.path.join(one.site, "nvidia"))]
-TORCH: Optional[Install] = _CUDA[0] if _CUDA else None
+#: The newest: its wheel brings the newest of NVIDIA's tools, too.
+TORCH: Optional[Install] = max(_CUDA, key=lambda one: numbers(one.name)) if _CUDA else None
 TORCH_SITE: Optional[str] = TORCH.site if TORCH else None
 
 needs_torch = pytest.mark.skipif(
