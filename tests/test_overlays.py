@@ -236,7 +236,7 @@ def test_the_reports_say_what_is_replaced_and_whose_word_counts(laid):
 def test_a_copy_of_the_tables_changes_nothing(tmp_path):
     """The natural way to begin an overlay."""
     copied = tmp_path / "copied"
-    shutil.copytree(Path(HOME).parent / "compat", copied)
+    shutil.copytree(Path(__file__).parents[1] / "compat", copied)
     ours = matrix.load([str(copied)])
     assert ours.replaced == () and ours.date == M.date
     only = tmp_path / "only"
