@@ -236,17 +236,14 @@ def test_kernels_of_torch_are_those_it_lists():
         assert listed.encode() in stream.read()
 
 
-def test_what_the_whole_analysis_costs_beside_the_import():
-    """The aim is a tenth; on two busy cores it comes out at 0.095 to 0.106, so the guard is 1/8.
-
-    Of a few rounds the best: another process's turn on a small machine is not our cost.
-    """
+def test_the_whole_analysis_costs_a_tenth_of_the_import():
+    """Of a few rounds the best: another process's turn on a small machine is not our cost."""
     rounds = []
     for _ in range(5):
         found = cost.measure(os.path.dirname(os.path.dirname(TORCH.python)))
         assert found["error"] == "" and found["objects"] > 30
         assert found["private_mib"] < 60
         rounds.append(found["seconds"] / found["import_torch"])
-        if rounds[-1] <= 0.125:
+        if rounds[-1] <= 0.1:
             return
     pytest.fail(f"of import torch: {rounds}")

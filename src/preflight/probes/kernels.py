@@ -7,6 +7,7 @@ from typing import Dict, Iterator, Optional
 
 from .. import snapshot as s
 from ..binary import elf, fatbin
+from ..binary.loader import OURS
 from ..roots import Root
 from .compiled import extensions
 
@@ -35,7 +36,11 @@ def _code(root: Root, path: str, owner: str, main: bool = True) -> Optional[s.Co
     """The GPU code of a file; None when there is none."""
     try:
         kernels = fatbin.read(root.on_host(path))
-    except (OSError, elf.BadElf):
+    except elf.BadElf:
+        return None
+    except OSError as error:
+        if error.errno in OURS:  # not read is not "none in it"
+            raise
         return None
     total = kernels.fatbins
     if not total:
