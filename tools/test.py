@@ -29,6 +29,8 @@ FORMAT = {
     "ruff format": ["ruff", "format", "-q", "."],
 }
 TORCH = "torch==2.14.1"
+#: torch imports it where it is there, and does not ask for it: an environment that trains has it.
+NUMPY = "numpy==2.4.6; python_version >= '3.11'", "numpy==2.2.6; python_version < '3.11'"
 #: The Pythons for the real torch, the preferred first.
 TORCH_PYTHONS = ("3.11", "3.12", "3.10", "3.13")
 TORCH_BYTES = 8 << 30
@@ -134,7 +136,7 @@ def _torch_missing(venv: str, python: str) -> str:
     if not made and shutil.disk_usage(venvs.home()).free < TORCH_BYTES:
         return f"{TORCH} needs {TORCH_BYTES >> 30} GB of free space for {venv}"
     try:
-        venvs.ensure(venv, python, [TORCH])
+        venvs.ensure(venv, python, [TORCH, *NUMPY])
     except venvs.Failed as error:
         return f"{TORCH} could not be installed: {str(error).splitlines()[-1]}"
     return ""
