@@ -23,7 +23,7 @@ LAYERS = (
     ("probes", "assume", "verdict"),
     ("policy", "pages"),
     ("rules",),
-    ("isolate", "binary", "snapshot_json"),
+    ("isolate", "binary", "snapshot_json", "lockfiles"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
     ("tables_schema", "files"),

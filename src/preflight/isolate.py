@@ -54,6 +54,7 @@ class _Child:
 
 def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str, Answer]:
     """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`)."""
+    reap()
     answers: Dict[str, Answer] = {}
     running: Dict[str, _Child] = {}
     for name, task in tasks.items():
@@ -76,6 +77,12 @@ def kill_children() -> None:
     """End every running child at once (on the way out of the process)."""
     for pid in list(children):
         _kill(pid)
+
+
+def reap() -> None:
+    """Reap the children that had been killed and took longer to die than they were waited for."""
+    for pid in list(children):
+        _reap(pid, 0.0)
 
 
 def _start(task: Task, deadline: Optional[float]) -> _Child:

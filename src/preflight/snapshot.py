@@ -94,13 +94,74 @@ def merge(first: Fact[T], second: Fact[T]) -> Fact[T]:
 
 
 # What a leaf holds. The kind drives the JSON codec and the JSON Schema.
-TEXT, INT, NUMBER, FLAG, TEXTS, NAMES, RECORD, RECORDS = (
-    "text", "int", "number", "flag", "texts", "names", "record", "records",
+TEXT, INT, NUMBER, FLAG, TEXTS, NAMES, RECORD, RECORDS, ROWS = (
+    "text", "int", "number", "flag", "texts", "names", "record", "records", "rows",
 )  # fmt: skip
 
 
 def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
     return field(default=UNKNOWN, metadata={"kind": kind, "item": item})
+
+
+# Rows: where one witness says hundreds of alike things, they are one fact, and its rows plain
+# texts and numbers. Empty: not said.
+
+
+@dataclass(frozen=True)
+class Pin:
+    """One entry of a lock file or requirements file."""
+
+    name: str = ""  # normalized as PEP 503 does; of conda: as conda spells it
+    spec: str = ""  # "==2.6.0+cu124", ">=2,<3"; of conda as MatchSpec has it: "=2.5.1", ">=3.10"
+    line: int = 0  # from 1; 0: not known
+    manager: str = "pip"  # pip, conda
+    applies: str = ""  # empty: it is for this job's Python and platform; else why it is not
+    marker: str = ""  # PEP 508
+    extras: str = ""  # "cuda,dev"
+    group: str = ""  # only with this group or extra of the project: "dev", "extra:cu128"
+    url: str = ""  # of a direct reference, without credentials
+    hash: str = ""  # "sha256:…" of the one artefact that `url` or `build` names
+    hashed: int = 0  # how many hashes the entry has
+    index: str = ""  # the index it comes from, where the file says so, without credentials
+    wheels: str = ""  # tags of the wheels it may come from: "cp311-cp311-manylinux_2_28_x86_64"
+    sdist: str = ""  # file name of the source distribution it may come from
+    python: str = ""  # Requires-Python
+    build: str = ""  # conda's build string
+    platform: str = ""  # conda's: "linux-64"
+
+
+@dataclass(frozen=True)
+class Unmet:
+    """A requirement that what is there does not meet."""
+
+    owner: str = ""  # who asks, with its version
+    name: str = ""  # of what is asked for, normalized
+    needs: str = ""  # the requirement as it is written
+    found: str = ""  # the version that is there; empty: it is not
+    source: str = ""  # the file that asks
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class Altered:
+    """A file of an installed distribution that is not as its installer recorded it."""
+
+    package: str = ""
+    file: str = ""
+    problem: str = ""  # "is missing", "has 12 bytes, recorded are 4096", "has another sha256"
+
+
+@dataclass(frozen=True)
+class Origin:
+    """Where an installed distribution came from, where that was no index."""
+
+    package: str = ""
+    version: str = ""
+    url: str = ""  # without credentials
+    hash: str = ""  # "sha256:…"
+    commit: str = ""
+    editable: str = ""  # "yes" or empty
+    installer: str = ""  # pip, uv, conda, …
 
 
 @dataclass(frozen=True)
@@ -222,6 +283,11 @@ class PythonEnv:
     path: Fact[Tuple[str, ...]] = _fact(TEXTS)  # sys.path, without the standard library
     packages: Fact[Mapping[str, str]] = _fact(NAMES)
     packages_conda: Fact[Mapping[str, str]] = _fact(NAMES)
+    builds_conda: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: build string}
+    locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
+    origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
+    unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
+    altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 
 
 @dataclass(frozen=True)
@@ -324,13 +390,20 @@ class Image:
 
 @dataclass(frozen=True)
 class Lock:
-    """A lock file, as text or as what was read from it."""
+    """A lock file, requirements file or constraints file, as it was read."""
 
     path: Fact[str] = _fact(TEXT)
-    text: Fact[str] = _fact(TEXT)
-    pins: Fact[Mapping[str, str]] = _fact(NAMES)
-    platforms: Fact[Tuple[str, ...]] = _fact(TEXTS)
-    problem: Fact[str] = _fact(TEXT)
+    text: Fact[str] = _fact(TEXT)  # of a description, which is read into the rest
+    pins: Fact[Mapping[str, str]] = _fact(NAMES)  # of a description: {name: specifier}
+    platforms: Fact[Tuple[str, ...]] = _fact(TEXTS)  # that it was made for: "linux-64", a marker
+    problem: Fact[str] = _fact(TEXT)  # "line 3: …": why it cannot be read
+    format: Fact[str] = _fact(TEXT)  # requirements, pylock, uv, poetry, conda-explicit, …
+    role: Fact[str] = _fact(TEXT)  # lock (a tool wrote it), requirements (people), constraints
+    named: Fact[bool] = _fact(FLAG)  # asked for by name; false: found
+    python: Fact[str] = _fact(TEXT)  # Requires-Python of the whole
+    indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # as pip would ask them, without credentials
+    entries: Fact[Tuple[Pin, ...]] = _fact(ROWS, Pin)
+    conflicts: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # among its own entries
 
 
 def _section(kind: Type[Any]) -> Any:

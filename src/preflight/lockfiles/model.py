@@ -1,0 +1,102 @@
+"""What a lock file says, whatever its format."""
+
+from __future__ import annotations
+
+import re
+from typing import NamedTuple, Tuple
+
+#: Who wrote it: a tool that resolved it, people, or people who only bound versions (pip -c).
+LOCK, REQUIREMENTS, CONSTRAINTS = "lock", "requirements", "constraints"
+
+
+class BadLock(ValueError):
+    """A lock file that cannot be read: `line` (from 1; 0: of the whole) and why."""
+
+    def __init__(self, line: int, reason: str) -> None:
+        super().__init__(f"line {line}: {reason}" if line else reason)
+        self.line = line
+        self.reason = reason
+
+
+class Artefact(NamedTuple):
+    """A file that an entry may be installed from."""
+
+    name: str  # of the file
+    hash: str = ""  # "sha256:…"
+    url: str = ""
+    size: int = 0
+
+
+class Need(NamedTuple):
+    """A dependency of an entry, as the lock has it."""
+
+    name: str  # normalized
+    spec: str = ""  # as in Entry.spec
+    marker: str = ""
+    extras: Tuple[str, ...] = ()
+    extra: str = ""  # only with this extra of the one who needs it
+    group: str = ""  # only with this dependency group
+    version: str = ""  # which entry of that name, where the lock has several
+    source: str = ""  # the same, by where it comes from
+
+
+class Entry(NamedTuple):
+    """One package of a lock file."""
+
+    name: str  # normalized as PEP 503 does; of conda: as conda spells it
+    spec: str = ""  # "==2.6.0+cu124"; of conda: "=2.5.1"
+    line: int = 0
+    manager: str = "pip"
+    marker: str = ""
+    extras: Tuple[str, ...] = ()
+    groups: Tuple[str, ...] = ()  # only with one of these; empty: always
+    url: str = ""  # of a direct reference: a file, an archive, a repository
+    index_url: str = ""
+    files: Tuple[Artefact, ...] = ()
+    hashes: Tuple[str, ...] = ()  # where the format does not say of which file
+    python: str = ""
+    build: str = ""
+    platform: str = ""
+    root: bool = False  # the project itself
+    optional: bool = False  # only as a dependency of what is wanted
+    needs: Tuple[Need, ...] = ()
+
+
+class Include(NamedTuple):
+    """Another file that this one takes in (`-r`) or is bound by (`-c`)."""
+
+    role: str
+    path: str
+    line: int
+
+
+class Parsed(NamedTuple):
+    """Everything in one file.
+
+    `graph`: entries carry no markers of their own, they are wanted where another one that is
+    wanted needs them (uv, poetry before 2.1).
+    """
+
+    format: str
+    role: str = LOCK
+    entries: Tuple[Entry, ...] = ()
+    includes: Tuple[Include, ...] = ()
+    indexes: Tuple[str, ...] = ()
+    platforms: Tuple[str, ...] = ()  # conda's subdirs, or markers: it is for one of these
+    python: str = ""
+    graph: bool = False
+
+
+def normalize(name: str) -> str:
+    """A package name in the one spelling of PEP 503."""
+    return re.sub(r"[-_.]+", "-", name).lower()
+
+
+def without_credentials(url: str) -> str:
+    """A URL whose user and password are left out; variables as in ${TOKEN} stay."""
+    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
+
+
+def line_of(text: str, at: int) -> int:
+    """The line, from 1, of a place in a text."""
+    return text.count("\n", 0, at) + 1
