@@ -128,7 +128,7 @@ PLAUSIBLE = {
 ROWS = {
     "Pin.name": ["torch", "torchvision", "numpy", "nvidia-nccl-cu12", "pytorch", "flash-attn", ""],
     "Pin.spec": ["==2.6.0", "==2.6.0+cu124", ">=2.0", "", "==1.26.4", "=2.5.1", "==2.*", "==x"],
-    "Pin.manager": ["pip", "pip", "conda"],
+    "Pin.manager": ["", "", "conda"],
     "Pin.applies": ["", "", "only with dev"],
     "Pin.url": ["", "", "file:///tmp/torch-2.6.0-cp311-cp311-linux_x86_64.whl"],
     "Pin.hash": ["", "sha256:aa"],

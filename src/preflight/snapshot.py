@@ -114,7 +114,7 @@ class Pin:
     name: str = ""  # normalized as PEP 503 does; of conda: as conda spells it
     spec: str = ""  # "==2.6.0+cu124", ">=2,<3"; of conda as MatchSpec has it: "=2.5.1", ">=3.10"
     line: int = 0  # from 1; 0: not known
-    manager: str = "pip"  # pip, conda
+    manager: str = ""  # empty: pip; conda
     applies: str = ""  # empty: it is for this job's Python and platform; else why it is not
     marker: str = ""  # PEP 508
     extras: str = ""  # "cuda,dev"

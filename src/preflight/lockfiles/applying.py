@@ -83,7 +83,7 @@ def pin(entry: Entry, applies: str = "") -> s.Pin:
         hashed=len(hashes),
         index=entry.index_url,
         wheels=" ".join(dict.fromkeys(map(_tag, wheels[:WHEELS]))) if not entry.url else "",
-        sdist=sdist if not entry.url and entry.manager == "pip" else "",
+        sdist=sdist if not entry.url and not entry.manager else "",
         python=entry.python,
         build=entry.build,
         platform=entry.platform,
@@ -205,7 +205,7 @@ def _conflicts(parsed: Parsed, why_not: List[str], path: str, target: Target) ->
             given.setdefault(one.name, []).append(one)
     for one, why in zip(parsed.entries, why_not):
         for need in one.needs if not why else ():
-            if not need.spec or need.extra or need.group or one.manager != "pip":
+            if not need.spec or need.extra or need.group or one.manager:
                 continue
             if need.marker and holds(need.marker, target) is not True:
                 continue

@@ -46,7 +46,7 @@ class Entry(NamedTuple):
     name: str  # normalized as PEP 503 does; of conda: as conda spells it
     spec: str = ""  # "==2.6.0+cu124"; of conda: "=2.5.1"
     line: int = 0
-    manager: str = "pip"
+    manager: str = ""  # empty: pip; conda
     marker: str = ""
     extras: Tuple[str, ...] = ()
     groups: Tuple[str, ...] = ()  # only with one of these; empty: always
