@@ -23,7 +23,7 @@ LAYERS = (
     ("probes", "assume", "verdict"),
     ("policy", "pages"),
     ("rules",),
-    ("isolate", "binary", "snapshot_json", "lockfiles"),
+    ("isolate", "binary", "snapshot_json", "lockfiles", "builds"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
     ("tables_schema", "files"),
@@ -33,7 +33,7 @@ LEVEL: Dict[str, int] = {name: at for at, names in enumerate(LAYERS) for name in
 ALLOWED = {("execute", "cli")}
 
 #: What a rule may know of preflight.
-RULES_KNOW = {"rules", "matrix", "snapshot"}
+RULES_KNOW = {"rules", "matrix", "snapshot", "lockfiles", "builds"}
 #: Never imported: what is judged is not run.
 JUDGED = {"torch", "numpy", "tensorflow", "jax"}
 #: Not before a probe asks for it, in its own process.

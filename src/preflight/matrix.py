@@ -485,6 +485,27 @@ class Matrix:
                 return str(row["binds"])
         return "torch-abi"
 
+    def tensorflow(self, package: str, version: str) -> Optional[Row]:
+        """The wheel of a TensorFlow release, by the package's name."""
+        for row in self._tables["tensorflow"]["tensorflow"]:
+            if row["package"] == package and version in row["versions"]:
+                found: Row = row
+                return found
+        return None
+
+    def jax(self, package: str, version: str) -> Optional[Row]:
+        """The wheel of one of JAX's plugins."""
+        for row in self._tables["jax"]["jax"]:
+            if row["package"] == package and version in row["versions"]:
+                found: Row = row
+                return found
+        return None
+
+    def is_extension(self, package: str) -> bool:
+        """Whether a package has compiled code that fits one torch, C++ ABI or CUDA only."""
+        rows = self._tables["extensions"]["extension_package"]
+        return any(package in (row["package"], *row.get("also", [])) for row in rows)
+
     def companion(self, version: str) -> Optional[Row]:
         """The torchvision, torchaudio, … that belong to a torch release."""
         for row in self._tables["companions"]["companion"]:

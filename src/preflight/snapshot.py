@@ -128,6 +128,7 @@ class Pin:
     python: str = ""  # Requires-Python
     build: str = ""  # conda's build string
     platform: str = ""  # conda's: "linux-64"
+    gone: str = ""  # "yes": it lies in a local file that is not there
 
 
 @dataclass(frozen=True)

@@ -268,6 +268,51 @@ RULES: Tuple[Rule, ...] = (
         sources=("torch-inductor",),
     ),
     Rule(
+        "lock/unreadable", FAIL, "lock",
+        "A lock file cannot be parsed: file, line and reason.",
+        sources=("pypa-lock-formats",),
+    ),
+    Rule(
+        "lock/not-pinned", WARN, "lock",
+        "The lock file leaves versions open.",
+        sources=("pypa-lock-formats",),
+    ),
+    Rule(
+        "lock/drifted", WARN, "lock",
+        "What is installed is not what the lock says.",
+        sources=("pypa-lock-formats", "pypa-versions"),
+    ),
+    Rule(
+        "lock/hash-mismatch", FAIL, "lock",
+        "Installed files or downloads do not match their recorded hashes.",
+        sources=("pypa-record",),
+    ),
+    Rule(
+        "lock/local-version-lost", FAIL, "lock",
+        "The lock dropped the +cuNNN local version (or its index), so another build installs.",
+        sources=("pypa-versions", "torch-previous"),
+    ),
+    Rule(
+        "lock/conflict", FAIL, "lock",
+        "The lock cannot be satisfied, or contradicts the image's own constraints.",
+        sources=("pypa-lock-formats", "torch-wheels"),
+    ),
+    Rule(
+        "lock/platform-dependencies-missing", FAIL, "lock",
+        "The lock was made on another platform and lacks this one's dependencies.",
+        sources=("pypa-lock-formats", "torch-wheels"),
+    ),
+    Rule(
+        "lock/artifact-gone", WARN, "lock",
+        "The lock names an artefact that its index no longer has.",
+        sources=("torch-previous",),
+    ),
+    Rule(
+        "lock/framework-unsupported", FAIL, "lock",
+        "The locked framework build cannot run on this driver and GPU.",
+        sources=("nvidia-minor-version", "torch-wheels"),
+    ),
+    Rule(
         "matrix/outdated", INFO, "matrix",
         "The tables this preflight judges by are older than a year.",
         sources=(),

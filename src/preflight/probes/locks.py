@@ -1,0 +1,126 @@
+"""The lock files of the job: those asked for by name, and those found where jobs have them.
+
+Files that they take in (`-r`, `-c`) are read too, inside the root; nothing is fetched.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from dataclasses import replace
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
+
+from .. import snapshot as s
+from ..lockfiles import LIMIT, document
+from ..lockfiles.applying import Target
+from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock
+from ..roots import Root
+
+#: Names under which people keep them, in the working directory.
+FOUND = re.compile(
+    r"(pylock(\.[\w-]+)?\.toml|(uv|poetry|pdm|Pipfile|pixi)\.lock|(.*[._-])?conda-lock\.ya?ml"
+    r"|requirements([._-]?lock)?(\.(txt|lock))?|requirements\.lock\.txt|requirements_lock\.txt"
+    r"|constraints?\.txt|environment([._-]lock)?\.ya?ml|explicit\.txt|conda-linux-(64|aarch64)\.lock)"
+)
+#: Where PAI puts what a job installs before it starts (PAI SDK's launch.sh), besides.
+PLACES = ("/ml/input/config", "/ml/usercode")
+#: Constraints that pip and uv obey without being told in the command.
+BINDING = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
+#: More files than this, or taken in deeper than that, are not read.
+FILES, DEPTH = 40, 10
+
+
+class Wanted(NamedTuple):
+    """A file to read: its path in the root, whether somebody named it, what it is taken for."""
+
+    path: str
+    named: bool = False
+    role: str = ""
+    depth: int = 0
+    by: str = ""  # who takes it in: "requirements.txt, line 3"
+
+
+def read(
+    root: Root,
+    env: Mapping[str, str],
+    target: Target,
+    cwd: str,
+    named: Sequence[str] = (),
+) -> s.Fact[Tuple[s.Lock, ...]]:
+    """Every lock file there is; an empty tuple where there is none."""
+    todo = [Wanted(posixpath.join(cwd, path), named=True) for path in named]
+    todo += [Wanted(one) for one in _found(root, env, cwd)]
+    todo += [Wanted(one, role=CONSTRAINTS) for one in _binding(env, cwd)]
+    done: Dict[str, s.Lock] = {}
+    while todo and len(done) < FILES:
+        one = todo.pop(0)
+        where = posixpath.normpath(one.path)
+        if where in done:
+            continue
+        done[where], more = _read(root, one._replace(path=where), target)
+        todo += more
+    return s.known(tuple(done.values()), cwd)
+
+
+def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]]:
+    try:
+        data = root.read(one.path, LIMIT)
+    except OSError as error:
+        why = BadLock(0, f"{error.strerror}" + (f" ({one.by})" if one.by else ""))
+        return document.broken(one.path, why, one.named, one.role), []
+    lock, parsed = document.load(one.path, data, target, one.named, one.role)
+    lock = _without_the_gone(root, lock, one.path)
+    if parsed is None or one.depth >= DEPTH:
+        return lock, []
+    more = []
+    for each in parsed.includes:
+        if re.match(r"[a-z+]+://", each.path):
+            continue  # not fetched
+        path = posixpath.join(posixpath.dirname(one.path), each.path)
+        role = CONSTRAINTS if CONSTRAINTS in (each.role, one.role) else REQUIREMENTS
+        by = f"{one.path}, line {each.line}"
+        more.append(Wanted(path, one.named, _taken(role, lock), one.depth + 1, by))
+    return lock, more
+
+
+def _taken(role: str, by: s.Lock) -> str:
+    """What a file is that another takes in: constraints, else what the one is that takes it in."""
+    return role if role == CONSTRAINTS else by.role.get("")
+
+
+def _without_the_gone(root: Root, lock: s.Lock, path: str) -> s.Lock:
+    """Entries that lie in a file which is not there say so."""
+    pins = []
+    for one in lock.entries.get(()):
+        where = _local(one.url, path)
+        pins.append(replace(one, gone="yes") if where and not root.exists(where) else one)
+    return replace(lock, entries=replace(lock.entries, value=tuple(pins))) if pins else lock
+
+
+def _local(url: str, path: str) -> str:
+    """The file that an entry lies in; empty where it is to be fetched."""
+    if url.startswith("file:"):
+        from urllib.parse import unquote
+
+        return unquote(re.sub(r"^file:(//(localhost)?(?=/))?", "", url))
+    if not url or "://" in url or re.match(r"(git|hg|svn|bzr)\+", url) or "$" in url:
+        return ""
+    return posixpath.join(posixpath.dirname(path), url)
+
+
+def _found(root: Root, env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    working = env.get("PAI_WORKING_DIR", "")
+    for folder in dict.fromkeys((cwd, working, *PLACES)):
+        if not folder.startswith("/"):
+            continue
+        for name in root.names(folder):
+            path = posixpath.join(folder, name)
+            if FOUND.fullmatch(name) and root.is_file(path):
+                yield path
+
+
+def _binding(env: Mapping[str, str], cwd: str) -> Iterator[str]:
+    for name in BINDING:
+        for one in env.get(name, "").split():
+            if "://" not in one:
+                yield posixpath.join(cwd, one)
