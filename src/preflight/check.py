@@ -26,6 +26,7 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             python=settings.python,
             command=command,
             timeout=timeout or settings.timeout,
+            locks=settings.locks,
         )
     )
     today = time.strftime("%Y-%m-%d")

@@ -122,6 +122,10 @@ def _parser(command: str, usage: str) -> _Parser:
         help="a fact that cannot be seen here: driver=535.104.05, gpu=A100 (8 x A100, sm_80, "
         "none), cuda=12.2, compat=13.0, platform=NAME")  # fmt: skip
     add("--timeout", metavar="S", help="of the whole check (30)")
+    if command != "lock":
+        add("--lock", action="append", metavar="FILE", help="a lock file to verify (several by "
+            "repeating), besides those found in the working directory")  # fmt: skip
+    add("--thorough", action="store_true", help="hash every installed file (slow)")
     add("--root", metavar="DIR", help="an unpacked image instead of this machine")
     add("--python", metavar="PATH", help="the job's interpreter or environment")
     add(

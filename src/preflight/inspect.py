@@ -8,7 +8,18 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
+from .lockfiles import applying
+from .probes import (
+    driver,
+    frameworks,
+    interpreter,
+    kernels,
+    linkage,
+    locks,
+    python_env,
+    system,
+    toolkit,
+)
 from .probes.place import place
 from .roots import Root
 
@@ -29,6 +40,8 @@ class Look(NamedTuple):
     python: str = ""
     command: Sequence[str] = ()
     timeout: float = 30.0
+    locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
+    only: Sequence[str] = ()  # the probes to run; none: all
 
 
 class Seen(NamedTuple):
@@ -53,11 +66,15 @@ def look(what: Look) -> Seen:
     deadline = started + what.timeout
     env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
     what = what._replace(env=env)
-    wanted = {name: one for name, one in PROBES.items() if what.root.live or not one.live_only}
+    wanted = {
+        name: one
+        for name, one in PROBES.items()
+        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+    }
     answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
-    seen = replace(seen, frameworks=_frameworks(seen, parts["linkage"]))
+    seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
     times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
@@ -145,6 +162,18 @@ def _kernels(what: Look) -> s.Snapshot:
     return s.Snapshot() if torch is None else kernels.read(what.root, python, torch)
 
 
+def _locks(what: Look) -> s.Snapshot:
+    """The lock files, read for the job's Python. Without any, the environment is not read."""
+    at = place(what.root, what.env)
+    if not what.locks and not locks.any_found(what.root, what.env, at.cwd):
+        return s.Snapshot(locks=s.known((), at.cwd))
+    found = interpreter.find_interpreter(what.root, what.env, what.python, what.command)
+    python = python_env.read_environment(what.root, found.get(""), what.env)
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    target = applying.Target(python.version.get(""), arch)
+    return s.Snapshot(locks=locks.read(what.root, what.env, target, at.cwd, what.locks))
+
+
 def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
@@ -175,6 +204,7 @@ PROBES: Dict[str, Probe] = {
     ),
     "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
+    "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),

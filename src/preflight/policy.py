@@ -6,6 +6,7 @@ fail-closed = false         # of exec: whether preflight's own fault stops the j
 timeout = 30                # seconds, of the whole check
 retry-exit-code = 75        # what a failure that another node may cure exits with
 assume = ["gpu=NVIDIA A100-SXM4-80GB"]
+locks = ["requirements.lock.txt"]      # lock files to verify, besides those that are found
 
 [severity]
 "driver/too-old-for-ptx" = "warn"      # fail, warn, info or off
@@ -56,6 +57,7 @@ class Policy:
     retry_exit_code: int = 75
     assume: Tuple[str, ...] = ()
     compat: Tuple[str, ...] = ()
+    locks: Tuple[str, ...] = ()
 
 
 def read(path: str) -> Policy:
@@ -90,7 +92,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
     """The policy of a parsed document; raises :class:`BadPolicy` naming the place."""
     known = {
         "fail-on", "mode", "fail-closed", "timeout", "retry-exit-code", "assume", "severity",
-        "waiver", "compat",
+        "waiver", "compat", "locks",
     }  # fmt: skip
     for key in document:
         if key not in known:
@@ -105,6 +107,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
         retry_exit_code=_exit_code(document),
         assume=_texts(document, "assume"),
         compat=_texts(document, "compat"),
+        locks=_texts(document, "locks"),
     )
 
 

@@ -405,6 +405,7 @@ class Lock:
     indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # as pip would ask them, without credentials
     entries: Fact[Tuple[Pin, ...]] = _fact(ROWS, Pin)
     conflicts: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # among its own entries
+    exact: Fact[bool] = _fact(FLAG)  # asked for: nothing but what it says may be installed
 
 
 def _section(kind: Type[Any]) -> Any:

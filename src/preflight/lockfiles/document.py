@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import posixpath
+import re
 from dataclasses import replace
 from typing import Optional, Tuple
 
 from .. import snapshot as s
 from . import read
 from .applying import Target, record
-from .model import REQUIREMENTS, BadLock, Parsed, normalize
+from .model import CONSTRAINTS, REQUIREMENTS, BadLock, Parsed, normalize
 
 
 def load(
@@ -22,6 +24,8 @@ def load(
         parsed = read(path, data)
     except BadLock as error:
         return broken(path, error, named, role), None
+    if not role and re.match(r"constraints?\b", posixpath.basename(path)):
+        role = CONSTRAINTS
     made = record(parsed._replace(role=role or parsed.role), path, target, named)
     return made, parsed
 

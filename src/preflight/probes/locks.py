@@ -62,6 +62,11 @@ def read(
     return s.known(tuple(done.values()), cwd)
 
 
+def any_found(root: Root, env: Mapping[str, str], cwd: str) -> bool:
+    """Whether there is any lock file to read that nobody named."""
+    return any(True for _ in _found(root, env, cwd)) or any(True for _ in _binding(env, cwd))
+
+
 def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]]:
     try:
         data = root.read(one.path, LIMIT)

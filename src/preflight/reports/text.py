@@ -22,9 +22,10 @@ RUNGS = (
     ("nccl", "NCCL"),
     ("gpu", "GPU"),
     ("container", "container"),
+    ("lock", "locks"),
 )
 #: Links that are left out when nothing is to be said of them.
-OPTIONAL = ("container", "link", "nccl")
+OPTIONAL = ("container", "link", "nccl", "lock")
 #: The rule whose answer is worth a word beside a link that holds.
 TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
@@ -113,6 +114,7 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "container": _container,
         "link": _libraries,
         "nccl": _nccl,
+        "lock": _locks,
     }[rung](snapshot)
 
 
@@ -186,6 +188,10 @@ def _libraries(snapshot: s.Snapshot) -> str:
 def _nccl(snapshot: s.Snapshot) -> str:
     known = [one.nccl.value for one in snapshot.frameworks.get(()) if one.nccl.value]
     return ", ".join(dict.fromkeys(known)) or "not known"
+
+
+def _locks(snapshot: s.Snapshot) -> str:
+    return ", ".join(one.path.get("lock") for one in snapshot.locks.get(())) or "none"
 
 
 def _container(snapshot: s.Snapshot) -> str:
