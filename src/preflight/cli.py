@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .verdict import Report
 
-COMMANDS = ("check", "exec", "diagnose", "what-if", "link", "matrix", "snapshot", "rules")
+COMMANDS = (
+    "check", "exec", "lock", "diagnose", "what-if", "link", "matrix", "snapshot", "rules",
+)  # fmt: skip
 USAGE = 2
 DOCUMENT_LIMIT = 64 << 20
 
@@ -24,6 +26,7 @@ starts, without importing torch or initialising CUDA.
 
   preflight [check]            look at this container, judge, report
   preflight exec -- CMD…       check, then become CMD
+  preflight lock [FILE…]       lock files: readable, pinned, installed, able to run
   preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
   preflight what-if --driver V --gpu NAME --torch SPEC   a stack nobody has installed
   preflight link [PATH|MODULE] what would be loaded, and why (nothing: import torch)
@@ -34,6 +37,9 @@ starts, without importing torch or initialising CUDA.
 PURPOSE = {
     "exec": "Check, then become CMD: same PID, environment, descriptors and arguments. A FAIL "
     "stops it with 78 (75 where another node may do), unless the mode is warn or off.",
+    "lock": "Verify lock files (those named, else those found here): can they be read, do they "
+    "pin, are they what is installed, would their framework run on this driver and GPU, or on "
+    "those of --driver and --gpu. --write FILE writes a lock of what is installed.",
     "diagnose": "Judge a described environment, or a snapshot that `preflight snapshot` wrote.",
     "what-if": "Judge a stack nobody has installed, by the same rules.",
     "link": "What the loader would load for a library, a program, a package's compiled modules, or "
@@ -285,6 +291,35 @@ def _matrix(words: List[str]) -> int:
     return _print(matrix_text.render(page, _width()))
 
 
+def _lock(words: List[str]) -> int:
+    parser = _parser("lock", "preflight lock [options] [FILE…]")
+    add = parser.add_argument
+    add("file", nargs="*", metavar="FILE", help="lock files; nothing: those found here")
+    add("--exact", action="store_true", help="what is installed and in no lock is drift, too")
+    add("--write", metavar="FILE", help="write a lock of what is installed here (- prints it)")
+    add("--driver", metavar="V", default="", help="judge for a machine elsewhere: its driver")
+    add("--gpu", metavar="NAME", action="append", help="and its GPUs (several by repeating)")
+    add("--python-version", metavar="V", default="", help="and its Python, as 3.11")
+    add("--arch", metavar="A", default="", help="and its machine, x86_64 or aarch64")
+    args = parser.parse_args(words)
+    from . import lockcheck, settings, verdict
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    if args.write:
+        return _lock_write(asked, args)
+    elsewhere = lockcheck.Elsewhere(
+        args.driver, tuple(args.gpu or ()), args.python_version, args.arch
+    )
+    report = lockcheck.check(asked, args.file or asked.locks, elsewhere, args.exact)
+    if asked.outputs or asked.format != "text" or args.quiet:
+        return _report(report, asked, args)
+    from .reports import lock_text, text
+
+    _print(lock_text.render(report, text.Style(_colour(), _width()), args.verbose, args.explain))
+    return verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
+
+
 def _link(words: List[str]) -> int:
     parser = _parser("link", "preflight link [options] [PATH|MODULE]")
     words_for = "a library, a program, or a package; nothing: import torch"
@@ -337,6 +372,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
     "diagnose": _diagnose,
     "what-if": _what_if,
     "link": _link,
+    "lock": _lock,
     "matrix": _matrix,
     "snapshot": _snapshot,
     "rules": _rules,

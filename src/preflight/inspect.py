@@ -16,6 +16,7 @@ from .probes import (
     kernels,
     linkage,
     locks,
+    pip_config,
     python_env,
     system,
     toolkit,
@@ -165,13 +166,17 @@ def _kernels(what: Look) -> s.Snapshot:
 def _locks(what: Look) -> s.Snapshot:
     """The lock files, read for the job's Python. Without any, the environment is not read."""
     at = place(what.root, what.env)
-    if not what.locks and not locks.any_found(what.root, what.env, at.cwd):
+    if not what.locks and not locks.found(what.root, what.env, at.cwd):
         return s.Snapshot(locks=s.known((), at.cwd))
     found = interpreter.find_interpreter(what.root, what.env, what.python, what.command)
     python = python_env.read_environment(what.root, found.get(""), what.env)
     arch = system.read(what.root, what.env).arch.get("x86_64")
     target = applying.Target(python.version.get(""), arch)
-    return s.Snapshot(locks=locks.read(what.root, what.env, target, at.cwd, what.locks))
+    told = pip_config.read(what.root, what.env, python.prefix.get(""))
+    return s.Snapshot(
+        locks=locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints),
+        python=s.PythonEnv(indexes=s.known(told.indexes, "variables, pip.conf")),
+    )
 
 
 def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:

@@ -286,6 +286,7 @@ class PythonEnv:
     packages_conda: Fact[Mapping[str, str]] = _fact(NAMES)
     builds_conda: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: build string}
     locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
+    indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # "--index-url URL": variables, pip.conf
     origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
     unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
     altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)

@@ -24,8 +24,6 @@ FOUND = re.compile(
 )
 #: Where PAI puts what a job installs before it starts (PAI SDK's launch.sh), besides.
 PLACES = ("/ml/input/config", "/ml/usercode")
-#: Constraints that pip and uv obey without being told in the command.
-BINDING = ("PIP_CONSTRAINT", "UV_CONSTRAINT")
 #: More files than this, or taken in deeper than that, are not read.
 FILES, DEPTH = 40, 10
 
@@ -46,11 +44,16 @@ def read(
     target: Target,
     cwd: str,
     named: Sequence[str] = (),
+    binding: Sequence[str] = (),
 ) -> s.Fact[Tuple[s.Lock, ...]]:
-    """Every lock file there is; an empty tuple where there is none."""
+    """Every lock file there is; an empty tuple where there is none.
+
+    `binding`: constraints that pip and uv obey without being told in the command.
+    """
     todo = [Wanted(posixpath.join(cwd, path), named=True) for path in named]
-    todo += [Wanted(one) for one in _found(root, env, cwd)]
-    todo += [Wanted(one, role=CONSTRAINTS) for one in _binding(env, cwd)]
+    todo += [Wanted(one) for one in found(root, env, cwd)]
+    bound = (posixpath.join(cwd, one) for one in binding if "://" not in one)
+    todo += [Wanted(one, role=CONSTRAINTS) for one in bound if root.is_file(one)]
     done: Dict[str, s.Lock] = {}
     while todo and len(done) < FILES:
         one = todo.pop(0)
@@ -60,11 +63,6 @@ def read(
         done[where], more = _read(root, one._replace(path=where), target)
         todo += more
     return s.known(tuple(done.values()), cwd)
-
-
-def any_found(root: Root, env: Mapping[str, str], cwd: str) -> bool:
-    """Whether there is any lock file to read that nobody named."""
-    return any(True for _ in _found(root, env, cwd)) or any(True for _ in _binding(env, cwd))
 
 
 def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]]:
@@ -113,6 +111,11 @@ def _local(url: str, path: str) -> str:
     return posixpath.join(posixpath.dirname(path), url)
 
 
+def found(root: Root, env: Mapping[str, str], cwd: str) -> List[str]:
+    """The lock files that nobody named."""
+    return list(_found(root, env, cwd))
+
+
 def _found(root: Root, env: Mapping[str, str], cwd: str) -> Iterator[str]:
     working = env.get("PAI_WORKING_DIR", "")
     for folder in dict.fromkeys((cwd, working, *PLACES)):
@@ -122,10 +125,3 @@ def _found(root: Root, env: Mapping[str, str], cwd: str) -> Iterator[str]:
             path = posixpath.join(folder, name)
             if FOUND.fullmatch(name) and root.is_file(path):
                 yield path
-
-
-def _binding(env: Mapping[str, str], cwd: str) -> Iterator[str]:
-    for name in BINDING:
-        for one in env.get(name, "").split():
-            if "://" not in one:
-                yield posixpath.join(cwd, one)

@@ -200,6 +200,7 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if s.python.packages.unknown and s.python.packages.looked:
         yield Undecided(("python.packages",), "what is installed")
         return
+    yield from _extra(s, looked)
     for one in looked:
         drift = list(_drift(s, one))
         there = sum(1 for pin in one.pins if pin.name and installed(s, pin) is not None)
@@ -233,6 +234,26 @@ def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
             yield Drift(pins[0], found)
 
 
+def _extra(s: Snapshot, looked: List[Held]) -> Iterator[Finding]:
+    """What is installed and in none of the locks, where that was asked for."""
+    if not any(one.lock.exact.value for one in looked) or not complete(s):
+        return
+    named = {pin.name for one in looked for pin in one.pins} | {"pip", "setuptools", "wheel"}
+    extra = sorted(f"{name} {v}" for name, v in s.python.packages.get({}).items()
+                   if name not in named)  # fmt: skip
+    if extra:
+        yield Finding(
+            summary=f"{len(extra)} packages are installed and in no lock: {some(extra)}",
+            observed=", ".join(extra[:50]),
+            needed="nothing but what the lock says",
+            why="What is not in the lock is not there the next time.",
+            fix=(f"pip uninstall {' '.join(one.split(' ')[0] for one in extra[:20])}",
+                 "add them to the lock"),
+            subject="installed packages",
+            severity=WARN,
+        )  # fmt: skip
+
+
 def _looked_for(s: Snapshot, pin: Pin) -> bool:
     return not pin.manager or s.python.packages_conda.known
 
@@ -258,7 +279,7 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
         needed=", ".join(written(each.pin) for each in drift[:30]),
         why="What was tested is what the lock says. An environment that moved fails in ways that "
         "name something else, or trains something else.",
-        fix=(sync.format(path=one.path), "or write the lock anew: preflight lock --write FILE"),
+        fix=(sync.format(path=one.path), "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
         + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
                 for d in drift[:20] if d.found),

@@ -31,11 +31,11 @@ _INDEX = re.compile(
     r"(?:download(?:-r2)?\.pytorch\.org|pytorch-wheels|/pytorch)\S*?/(cu\d+|cpu|rocm[\d.]+)\b"
 )
 _NVIDIA = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
-#: Variables that name an index to pip and uv.
-VARIABLES = (
-    "PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_FIND_LINKS", "UV_INDEX", "UV_INDEX_URL",
-    "UV_EXTRA_INDEX_URL", "UV_DEFAULT_INDEX", "UV_FIND_LINKS", "UV_TORCH_BACKEND",
-)  # fmt: skip
+#: PyPI and its public mirrors: they have the default builds only.
+_PYPI = re.compile(
+    r"://(pypi\.org|pypi\.python\.org|files\.pythonhosted\.org|pypi\.tuna\.|pypi\.douban"
+    r"|pypi\.mirrors\.|mirrors?\.[\w.-]+/(pypi|repository/pypi|web/simple))"
+)
 
 
 def local_version_lost(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -62,11 +62,10 @@ def local_version_lost(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 
 def _indexes(s: Snapshot, one: Held) -> List[str]:
-    """The indexes that an installer would ask: of the file, and of variables."""
-    return [
-        *one.lock.indexes.get(()),
-        *filter(None, (s.variable(name).value for name in VARIABLES)),
-    ]
+    """The indexes that an installer would ask besides PyPI and its mirrors: of the file, of
+    variables and pip's configuration."""
+    asked = [*one.lock.indexes.get(()), *s.python.indexes.get(())]
+    return [each for each in asked if not _PYPI.search(each)]
 
 
 def _without_index(s: Snapshot, one: Held) -> Optional[Finding]:
@@ -130,7 +129,7 @@ def _plain(s: Snapshot, m: Matrix, one: Held) -> Optional[Finding]:
 def _torch_index(one: Held, pin: Pin, s: Snapshot) -> bool:
     """Whether the entry comes from another index than the default one."""
     if pin.index:
-        return "pypi.org" not in pin.index
+        return not _PYPI.search(pin.index)
     return bool(_indexes(s, one))
 
 
