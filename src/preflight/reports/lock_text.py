@@ -49,7 +49,8 @@ def _title(one: Held, count: int) -> str:
 
 
 def _table(snapshot: Snapshot, one: Held, style: Style, everything: bool) -> Iterator[str]:
-    rows = [row(snapshot, pin) for pin in (one.lock.entries.get(()) if everything else one.pins)]
+    pins = one.lock.entries.get(()) if everything else one.pins
+    rows = [row(snapshot, pin, one.constraints) for pin in pins]
     shown = rows if everything or len(rows) <= ROWS else [r for r in rows if r.mark != OK]
     wide = min(48, max((len(each.entry) for each in shown), default=0))
     paint = {OK: "ok", DRIFT: "FAIL", MISSING: "FAIL", OPEN: "WARN", UNKNOWN: "?"}
@@ -61,8 +62,11 @@ def _table(snapshot: Snapshot, one: Held, style: Style, everything: bool) -> Ite
         yield f"       and {len(rows) - len(shown)} that are as the lock says (-v shows them)"
 
 
-def row(snapshot: Snapshot, pin: Pin) -> Row:
-    """An entry with its mark: ok, DRIFT, missing, open (leaves its version open), - (not here)."""
+def row(snapshot: Snapshot, pin: Pin, bound: bool = False) -> Row:
+    """An entry with its mark: ok, DRIFT, missing, open (leaves its version open), - (not here).
+
+    `bound`: of constraints, which need not be installed and may leave versions open.
+    """
     entry = printable(locked.written(pin) or pin.url)
     if pin.applies:
         return Row(OTHER, entry, "", pin.applies)
@@ -70,8 +74,8 @@ def row(snapshot: Snapshot, pin: Pin) -> Row:
     build = snapshot.python.builds_conda.get({}).get(pin.name, "") if pin.manager else ""
     pinned = locked.exact(pin) is not None or bool(pin.url)
     if there is None:
-        mark = MISSING if locked.complete(snapshot) and pin.name else UNKNOWN
-        return Row(mark if pinned or mark == MISSING else OPEN, entry, "")
+        mark = MISSING if locked.complete(snapshot) and pin.name and not bound else UNKNOWN
+        return Row(mark if pinned or bound or mark == MISSING else OPEN, entry, "")
     if not locked.admits(pin, there, build):
         return Row(DRIFT, entry, printable(there))
-    return Row(OK if pinned else OPEN, entry, printable(there))
+    return Row(OK if pinned or bound else OPEN, entry, printable(there))

@@ -279,7 +279,8 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
         needed=", ".join(written(each.pin) for each in drift[:30]),
         why="What was tested is what the lock says. An environment that moved fails in ways that "
         "name something else, or trains something else.",
-        fix=(sync.format(path=one.path), "preflight lock --write FILE, if what is installed is what is wanted"),
+        fix=(sync.format(path=one.path),
+             "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
         + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
                 for d in drift[:20] if d.found),
