@@ -19,6 +19,19 @@ class BadLock(ValueError):
         self.needs = needs  # the library of ours that is not installed, and no fault of the file
 
 
+class NoLock(BadLock):
+    """A file of a name or kind that many things have, and that is no lock file at all."""
+
+
+class NeedsLibrary(BadLock):
+    """A lock file that may be well, and that only an extra of the distribution can read."""
+
+    def __init__(self, library: str, extra: str) -> None:
+        super().__init__(0, f"needs {library} to be read: pip install 'pai-preflight[{extra}]'")
+        self.library = library
+        self.extra = extra
+
+
 class Artefact(NamedTuple):
     """A file that an entry may be installed from."""
 
@@ -39,6 +52,7 @@ class Need(NamedTuple):
     group: str = ""  # only with this dependency group
     version: str = ""  # which entry of that name, where the lock has several
     source: str = ""  # the same, by where it comes from
+    bound: bool = False  # not wanted by this one, only held to `spec` where it is there (conda)
 
 
 class Entry(NamedTuple):
