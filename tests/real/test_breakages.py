@@ -136,9 +136,10 @@ def test_older_libraries_on_the_path_are_harmless(whole: Copy) -> None:
 @pytest.mark.parametrize("soname", SONAMES)
 def test_a_hollow_preload_wins(whole: Copy, hollow: Path, soname: str) -> None:
     report = agreed(whole, LD_PRELOAD=str(hollow / soname))
-    assert report.said["link/undefined-symbol"] == report.said["link/library-shadowed"] == "fail"
+    assert report.said["link/undefined-symbol"] == "fail"
+    assert "link/library-shadowed" not in report.said, "said once"
     found = [one for one in report.findings if one["rule"] == "link/undefined-symbol"]
-    assert len(found) <= 2, "one finding for each library that asks, not for each symbol"
+    assert len(found) == 1, "one finding, not one for each library that asks or each symbol"
     missing = str(report.import_error).split("undefined symbol: ")[1].split(",")[0]
     words = report.words("link/undefined-symbol")
     assert missing in words and f"{hollow / soname} (by LD_PRELOAD)" in words
