@@ -211,10 +211,24 @@ def test_a_runpath_lets_the_path_win(broken: Copy, tmp_path: Path) -> None:
     [("nccl", "libnccl.so.2"), ("cusparselt", "libcusparseLt.so.0"), ("cudnn", "libcudnn.so.9")],
 )
 def test_a_removed_wheel_is_missed(broken: Copy, wheel: str, soname: str) -> None:
+    (metadata,) = broken.site.glob(f"nvidia_{wheel}_cu13-*")
+    version = metadata.name.partition("-")[2].partition(".dist-info")[0]
     broken.remove(f"nvidia/{wheel}", f"nvidia_{wheel}_cu13-*")
     report = agreed(broken)
     assert report.said == {"link/missing-library": "fail"}
-    assert f"{soname} cannot be found" in report.words("link/missing-library")
+    assert len([one for one in report.findings if one["rule"] == "link/missing-library"]) == 1
+    words = report.words("link/missing-library")
+    assert f"{soname} cannot be found" in words
+    assert f"pip install nvidia-{wheel}-cu13=={version}" in words
+
+
+def test_a_library_that_the_metapackage_pins(broken: Copy) -> None:
+    """The file is gone, and pip thinks that the wheel is there."""
+    broken.remove("nvidia/cu13/lib/libcufft.so.12")
+    report = agreed(broken)
+    assert report.said == {"link/missing-library": "fail"}
+    line = 'pip install --force-reinstall --no-deps "nvidia-cufft==12.0.0.61.*"'
+    assert line in report.words("link/missing-library")
 
 
 @pytest.mark.parametrize(

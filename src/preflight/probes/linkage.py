@@ -16,6 +16,7 @@ from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
 from ..binary.loader import NOT_FOUND, Object, Problem, Process
 from ..roots import Root
+from . import requirements
 from .compiled import extensions
 
 #: The libraries that a report tells of, by the beginning of their names.
@@ -73,12 +74,22 @@ def read(
     optional = [one for each in found for one in each.problems]
     if not imported.error:
         optional += _numpy(look, process)
-    told = seen.told(imported.problems, optional)
+    told = tuple(seen.told(imported.problems, optional))
+    framework = _torch(look, seen, imported.error)
+    if any(one.missing.value for one in told):
+        framework = replace(framework, requires=_required(look))
     return s.Snapshot(
-        libraries=s.known(tuple(told), "the loader's search, played"),
+        libraries=s.known(told, "the loader's search, played"),
         extensions=s.known(tuple(one.extension for one in found), "compiled modules"),
-        frameworks=s.known((_torch(look, seen, imported.error),), "its libraries"),
+        frameworks=s.known((framework,), "its libraries"),
     )
+
+
+def _required(look: Look) -> s.Fact[Mapping[str, str]]:
+    """The wheels that torch's metadata asks for: read only to say what to install."""
+    site = posixpath.dirname(look.torch.path.get(""))
+    release = look.torch.version.get("").partition("+")[0]
+    return requirements.read(look.root, site, "torch", release)
 
 
 # -- libraries ------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from typing import Dict, Iterator, List, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
+from .bring import bring
 from .lacking import LISTED, Lack, few, together
 from .linked import Linked, asked_by, libraries, older, plain, served, where
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
@@ -62,8 +63,9 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
     driver's libraries are judged by the `driver/*` rules.
 
-    Fix: install the package that brings the library, or put its directory on the search path;
-    reinstall what is damaged.
+    Fix: install the package that brings the library (named where it is known, with the version
+    that the framework's own metadata asks for), or put its directory on the search path; reinstall
+    what is damaged.
     """
     known = [one for one in libraries(s) if not one.name.startswith(DRIVER)]
     if not s.libraries.known:
@@ -71,23 +73,25 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
     for lack in together(lost, lambda one: one.library.damaged.value):
-        yield _damaged(s, lack) if lack.first.library.damaged.known else _missing(s, lack)
+        yield _damaged(s, lack) if lack.first.library.damaged.known else _missing(s, m, lack)
     if not lost:
         yield _fine(known, "every library that is needed is found")
 
 
-def _missing(s: Snapshot, lack: Lack) -> Finding:
+def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
     name, numpy = lack.first.name, NUMPY in lack.askers
+    cure = bring(s, m, lack)
     return Finding(
         summary=f"{name} cannot be found, and {lack.who} {lack.need} it",
         observed=f"no {name} on the loader's search path; asked for by {lack.all}",
-        needed=name,
+        needed=f"{name} where the loader looks",
         why="The loader stops: 'cannot open shared object file: No such file or directory'.",
         fix=("reinstall numpy, for this Python",) if lack.askers == [NUMPY] else (
-            f"install the package that brings {name} (or reinstall what needs it)",
+            cure.line,
             f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(name)}:$LD_LIBRARY_PATH",
         ),
-        evidence=evidence(s, *lack.proof, "env.LD_LIBRARY_PATH"),
+        evidence=evidence(s, *lack.proof, *cure.proof, "env.LD_LIBRARY_PATH"),
+        sources=cure.sources,
         subject=lack.who,
         severity=_optional(lack, WARN if numpy else INFO),
     )  # fmt: skip
