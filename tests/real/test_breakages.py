@@ -191,6 +191,10 @@ def test_an_older_cudnn_loads_and_is_refused(broken: Copy, how: str) -> None:
     (broken.site / "use_cudnn.py").write_text("import torch; torch.backends.cudnn.version()\n")
     error = broken.importing("use_cudnn", **env)
     assert "cuDNN version incompatibility" in error and "(9, 10, 2)" in error
+    for value, severity in (("1", "warn"), ("true", "fail")):
+        env["PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK"] = value
+        assert (broken.importing("use_cudnn", **env) == "") == (severity == "warn")
+        assert Report(broken, **env).said["link/cudnn-mismatch"] == severity
 
 
 def test_a_runpath_lets_the_path_win(broken: Copy, tmp_path: Path) -> None:

@@ -392,6 +392,36 @@ def test_two_whole_copies_of_cudnn_are_no_mixture():
     assert "fail" not in says(CUDNN, *torch_s, *jax_s)
 
 
+@pytest.mark.parametrize(
+    ("value", "version", "asker", "expected"),
+    [
+        ("1", "2.6.0", "libtorch_cuda.so", "warn"),
+        ("1", "2.6.0", None, "warn"),  # opened by torch/__init__.py
+        ("1", "2.0.0+cu118", "libtorch_python.so", "warn"),
+        ("0", "2.6.0", "libtorch_cuda.so", "fail"),
+        ("true", "2.6.0", "libtorch_cuda.so", "fail"),  # torch compares with "1"
+        ("", "2.6.0", "libtorch_cuda.so", "fail"),
+        ("1", "1.13.1+cu117", "libtorch_cuda.so", "fail"),  # does not know it
+        ("1", "2.6.0", "libtensorflow_cc.so.2", "fail"),  # nor does TensorFlow
+    ],
+)
+def test_torch_can_be_told_not_to_compare(value, version, asker, expected):
+    older = lib("libcudnn.so.9", asker, version="9.1.0", needed_version="9.5.0")
+    given = {
+        "env": {"PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK": value},
+        "torch": torch("12.4", version),
+    }
+    assert says(CUDNN, older, **given) == [expected]
+    found = found_in(CUDNN, older, **given)
+    assert ("does not refuse" in found.why) == (expected == "warn")
+
+
+def test_mixed_parts_fail_whatever_torch_is_told():
+    given = [lib("libcudnn.so.9", version="9.1.0"), lib("libcudnn_ops.so.9", version="9.3.0")]
+    env = {"PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK": "1"}
+    assert says(CUDNN, *given, env=env) == ["fail"]
+
+
 def test_cudnn_that_is_not_there_is_another_rule_s():
     assert says(CUDNN, lib("libcudnn.so.9", missing=True)) == ["n/a"]
     assert says(CUDNN, lib("libnccl.so.2", version="2.1", needed_version="2.2")) == ["n/a"]

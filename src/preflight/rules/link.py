@@ -6,7 +6,7 @@ from typing import Dict, Iterator, List, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
-from .bring import bring
+from .bring import OF_TORCH, bring
 from .lacking import LISTED, Lack, few, together
 from .linked import Linked, asked_by, libraries, older, plain, served, where
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
@@ -21,6 +21,7 @@ NCCL = ("libnccl.so",)
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
 #: torch imports it where it is installed, and many releases do without when that fails.
 NUMPY = "numpy"
+SKIP_CUDNN_CHECK = "PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK"
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 UNLOAD = ("unset LD_PRELOAD, or take that library out of it",)
 
@@ -225,8 +226,9 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """The cuDNN that would be loaded is older than the build needs, or its parts differ.
 
     cuDNN is compatible with builds against an older minor version of the same major, not with
-    newer ones; frameworks compare at start and refuse. Since cuDNN 8 it consists of several
-    libraries that must all be of one version.
+    newer ones; frameworks compare at start and refuse. torch (from 2.0 on) does not where
+    PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK is 1: then it warns. Since cuDNN 8 it consists of
+    several libraries that must all be of one version.
 
     Fix: the cuDNN that the framework asks for (its own wheel brings it), and nothing in front.
     """
@@ -236,18 +238,22 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     old = [one for one in found if _refused(one)]
     for one in old:
+        skipped = _unchecked(s, one)
         yield Finding(
             summary=f"{one.label} would be loaded, and {asked_by(one)} was built with "
             f"{one.library.needed_version.value}",
             observed=f"{one.label} at {where(one)}",
             needed=f"cuDNN {one.library.needed_version.value} or newer of the same major",
-            why="The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
+            why=f"{SKIP_CUDNN_CHECK}=1: torch does not refuse it, and was not built for it; what "
+            "it lacks fails when it is called." if skipped else
+            "The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
             "library … but source was compiled with'.",
             fix=_out_of_the_way(one) or (
                 f"install cuDNN {one.library.needed_version.value}",
             ),
-            evidence=evidence(s, *one.proof),
+            evidence=evidence(s, *one.proof, "env." + SKIP_CUDNN_CHECK),
             subject=asked_by(one),
+            severity=WARN if skipped else "",
         )  # fmt: skip
     parts = _parts_differ(found)
     for part in parts:
@@ -269,6 +275,15 @@ def _refused(one: Linked) -> bool:
     """Whether the framework's own check at start refuses it: it compares major and minor."""
     need = numbers(plain(one.library.needed_version.get("")))[:2]
     return one.compared and older(one.library.version.get(""), ".".join(map(str, need)))
+
+
+def _unchecked(s: Snapshot, one: Linked) -> bool:
+    """Whether torch is told not to compare its cuDNN: "1", and nothing else, since torch 2.0."""
+    asker = one.library.needed_by.value  # nobody where torch itself opens it first
+    if s.variable(SKIP_CUDNN_CHECK).value != "1" or asker and not asker.startswith(OF_TORCH):
+        return False
+    releases = [f.version.get("") for f in s.frameworks.get(()) if f.name.value == "torch"]
+    return all(numbers(release)[:1] >= (2,) for release in releases if numbers(release))
 
 
 def _parts_differ(found: List[Linked]) -> List[List[Linked]]:
