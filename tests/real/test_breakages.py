@@ -197,6 +197,72 @@ def test_an_older_cudnn_loads_and_is_refused(broken: Copy, how: str) -> None:
         assert Report(broken, **env).said["link/cudnn-mismatch"] == severity
 
 
+def uses_cudnn(place: Copy, **env: str) -> str:
+    """How the first call of cuDNN ends in the real torch; empty when well."""
+    module = place.site / "use_cudnn.py"
+    module.write_text("import torch; torch.backends.cudnn.version()\n")
+    return place.importing("use_cudnn", **env)
+
+
+@pytest.mark.parametrize("whose", ["older", "own"])
+def test_a_cudnn_without_its_parts_as_preload(broken: Copy, tmp_path: Path, whose: str) -> None:
+    """`import torch` works; the first call of cuDNN ends the process, without an exception."""
+    site = other("cuda").site if whose == "older" else str(broken.site)
+    front = tmp_path / "libcudnn.so.9"
+    shutil.copy(f"{site}/nvidia/cudnn/lib/libcudnn.so.9", str(front))
+    report = Report(broken, LD_PRELOAD=str(front))
+    assert report.import_error is None and broken.importing("torch", LD_PRELOAD=str(front)) == ""
+    assert report.said["link/missing-library"] == "fail"
+    words = report.words("link/missing-library")
+    assert "libcudnn_graph.so.9 cannot be found, and libcudnn.so.9 needs it" in words
+    assert "unset LD_PRELOAD" in words and "pip install" not in words
+    assert "Cannot load symbol" in uses_cudnn(broken, LD_PRELOAD=str(front))
+
+
+def test_a_cudnn_without_its_parts_on_the_path(broken: Copy, tmp_path: Path) -> None:
+    """Harmless beside torch's own; in place of it, it is what the loader takes."""
+    shutil.copy(str(broken.site / "nvidia/cudnn/lib/libcudnn.so.9"), str(tmp_path))
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert Report(broken, **env).said == {} and uses_cudnn(broken, **env) == ""
+    broken.remove("nvidia/cudnn", "nvidia_cudnn_cu13-*")
+    report = Report(broken, **env)
+    assert report.said["link/missing-library"] == "fail"
+    assert "unset LD_LIBRARY_PATH" in report.words("link/missing-library")
+    assert "Cannot load symbol" in uses_cudnn(broken, **env)
+
+
+def test_a_cudnn_that_lost_its_parts(broken: Copy) -> None:
+    broken.remove("nvidia/cudnn/lib/libcudnn_graph.so.9")
+    report = Report(broken)
+    assert report.said == {"link/missing-library": "fail"}
+    assert "nvidia-cudnn-cu13==9.24" in report.words("link/missing-library")
+    assert "Cannot load symbol" in uses_cudnn(broken)
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_an_older_nvjitlink_as_preload(whole: Copy, tmp_path: Path, lacks: bool) -> None:
+    """Not hollow: it has what an older release had. What counts is what is asked of it."""
+    first = agreed(whole, LD_PRELOAD=str(copies.hollow(tmp_path / "hollow", "libnvJitLink.so.13")))
+    asked = sorted(
+        symbol
+        for one in first.document["snapshot"]["libraries"]["value"]
+        for symbol in one.get("missing_symbols", {}).get("value", ())
+    )
+    assert "__nvJitLinkComplete_13_0" in asked
+    version = tmp_path / "versions"
+    version.write_text("libnvJitLink.so.13 { global: *; };\n")
+    source = "\n".join(f"int {one}() {{ return 1; }}" for one in asked[lacks:])
+    words = ["-Wl,-soname,libnvJitLink.so.13", f"-Wl,--version-script={version}"]
+    older = copies.build(tmp_path / "libnvJitLink.so.13", source, words=words)
+    report = agreed(whole, LD_PRELOAD=str(older))
+    assert (report.import_error is not None) == lacks
+    assert report.said == (
+        {"link/undefined-symbol": "fail"} if lacks else {"link/library-shadowed": "warn"}
+    )
+    if lacks:
+        assert f"lacks {asked[0]}, which" in report.words("link/undefined-symbol")
+
+
 def test_a_runpath_lets_the_path_win(broken: Copy, tmp_path: Path) -> None:
     copies.rpath_to_runpath(broken.site / "torch/lib/libtorch_global_deps.so")
     copies.hollow(tmp_path / "front", "libcudart.so.13")

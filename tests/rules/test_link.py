@@ -516,3 +516,18 @@ def test_who_needs_the_newer_glibc_is_named():
     assert "libtorch_cpu.so needs glibc 2.28" in found.summary
     assert found.subject == "libtorch_cpu.so" and "2.28" in found.fix[0]
     assert "os.name" in [one.fact for one in found.evidence]
+
+
+def test_a_cudnn_without_its_parts():
+    """The front opens them when it is first called."""
+    part = lib("libcudnn_graph.so.9", "libcudnn.so.9", missing=True)
+    found = found_in(MISSING, part, torch=torch("12.4"))
+    assert "Cannot load symbol" in found.why and found.fix[0] == "pip install nvidia-cudnn-cu12"
+    front = lib("libcudnn.so.9", found_by="ld-preload", path="/opt/libcudnn.so.9")
+    assert found_in(MISSING, part, front).fix == (
+        "unset LD_PRELOAD, or take that library out of it",
+    )
+    by_rpath = dict(front, found_by="rpath")
+    assert "pip install" in found_in(MISSING, part, by_rpath, torch=torch("12.4")).fix[0]
+    other = found_in(MISSING, lib("libfoo.so", "libbar.so", missing=True), front)
+    assert "Cannot load symbol" not in other.why and "unset" not in other.fix[0]

@@ -17,6 +17,12 @@ C_LIBRARY = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.s
 CXX_LIBRARY = ("libstdc++.so",)
 CUDNN = ("libcudnn",)
 NCCL = ("libnccl.so",)
+#: Opens its parts when it is first called.
+CUDNN_FRONT = "libcudnn.so.9"
+PARTED = (
+    " It is opened at the first call of cuDNN, which ends the process: 'Unable to load any of', "
+    "'Invalid handle. Cannot load symbol cudnnGetVersion'."
+)
 #: The administrator's choice, for all programs (ld.so.conf).
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
 #: torch imports it where it is installed, and many releases do without when that fails.
@@ -82,12 +88,14 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
     name, numpy = lack.first.name, NUMPY in lack.askers
     cure = bring(s, m, lack)
+    front = _alone_in_front(s, lack)
     return Finding(
         summary=f"{name} cannot be found, and {lack.who} {lack.need} it",
         observed=f"no {name} on the loader's search path; asked for by {lack.all}",
         needed=f"{name} where the loader looks",
-        why="The loader stops: 'cannot open shared object file: No such file or directory'.",
-        fix=("reinstall numpy, for this Python",) if lack.askers == [NUMPY] else (
+        why="The loader stops: 'cannot open shared object file: No such file or directory'."
+        + (PARTED if lack.askers == [CUDNN_FRONT] else ""),
+        fix=("reinstall numpy, for this Python",) if lack.askers == [NUMPY] else front or (
             cure.line,
             f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(name)}:$LD_LIBRARY_PATH",
         ),
@@ -96,6 +104,14 @@ def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
         subject=lack.who,
         severity=_optional(lack, WARN if numpy else INFO),
     )  # fmt: skip
+
+
+def _alone_in_front(s: Snapshot, lack: Lack) -> Tuple[str, ...]:
+    """The cure where the environment put a cuDNN in front without the parts that belong to it."""
+    if lack.askers != [CUDNN_FRONT]:
+        return ()
+    fronts = (one for one in libraries(s, CUDNN_FRONT) if one.name == CUDNN_FRONT)
+    return next(filter(None, map(_out_of_the_way, fronts)), ())
 
 
 def _optional(lack: Lack, severity: str) -> str:
