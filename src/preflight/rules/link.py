@@ -68,7 +68,8 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Decided by the loader's own search for every library that something loaded asks for. A file
     that is cut short, that is no library, or a directory in its place is damaged. A
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
-    driver's libraries are judged by the `driver/*` rules.
+    driver's libraries are judged by the `driver/*` rules. The parts of cuDNN 9 are needed, though
+    they are opened at its first call only.
 
     Fix: install the package that brings the library (named where it is known, with the version
     that the framework's own metadata asks for), or put its directory on the search path; reinstall
