@@ -216,3 +216,29 @@ def test_one_version_of_tensorflow_is_of_one_package():
 def test_every_known_floor_of_jax_is_a_branch():
     assert {(row["cuda_major"], row["min_branch"]) for row in rows("jax")} == {(12, 525), (13, 580)}
     assert {row["min_branch"] for row in rows("jax")} <= set(BRANCHES)
+
+
+# -- libraries --------------------------------------------------------------------------------
+
+
+def test_a_library_is_in_one_wheel_of_a_cuda_or_in_one_system_package():
+    seen = [(name, row.get("cuda_major")) for row in rows("library") for name in row["names"]]
+    assert len(set(seen)) == len(seen)
+    for row in rows("library"):
+        assert ("wheel" in row) == ("cuda_major" in row) != ("apt" in row), row
+        if "wheel" in row:  # since CUDA 13 the toolkit's have no suffix
+            suffix = row["wheel"].rpartition("-cu")[2]
+            assert suffix == str(row["cuda_major"]) or row["cuda_major"] == 13, row
+
+
+def test_the_driver_s_libraries_are_in_no_package():
+    names = {name for row in rows("library") for name in row["names"]}
+    assert not any(name.startswith(("libcuda.so", "libnvidia-ml.so")) for name in names)
+
+
+def test_every_nvidia_wheel_that_torch_pins_is_known():
+    """But for those that bring no library which torch links."""
+    wheels = {row["wheel"] for row in rows("library") if "wheel" in row}
+    pinned = {re.split(r"[=<>~ ]", one)[0] for row in rows("pins") for one in row.get("pins", ())}
+    rest = {one for one in pinned - wheels if one.startswith("nvidia-")}
+    assert rest <= {"nvidia-nvtx", "nvidia-cuda-cupti-cu11"}, rest

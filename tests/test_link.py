@@ -116,10 +116,25 @@ def test_a_program(tmp_path):
 
 def program(path, *options):
     subprocess.run(
-        ["gcc", "-o", str(path), "-x", "c", "-", *options],
+        ["gcc", "-o", str(path), "-x", "c", "-", "-x", "none", *options],
         input="int main(void) { return 0; }\n", check=True, encoding="utf-8",
     )  # fmt: skip
     return path
+
+
+def test_a_program_with_an_empty_library(tmp_path):
+    """As a full disk leaves it."""
+    lib = library(
+        tmp_path / "libempty.so", "int f(void) { return 1; }\n", "-Wl,-soname,libempty.so"
+    )
+    path = program(tmp_path / "prog", "-Wl,--no-as-needed", str(lib), f"-Wl,-rpath,{tmp_path}")
+    assert link(str(path)).returncode == 0
+    lib.write_bytes(b"")
+    real = subprocess.run([str(path)], capture_output=True, check=False, encoding="utf-8")
+    done = link(str(path))
+    assert done.returncode == 78 and done.stdout.count("would fail") == 1
+    assert "file too short" in real.stderr and f"{lib}: file too short" in done.stdout
+    assert str(lib) in real.stderr and "every library" not in done.stdout
 
 
 @pytest.mark.parametrize("options", [["-static"], ["-static-pie"]], ids=["static", "static-pie"])

@@ -506,6 +506,10 @@ class Matrix:
         rows = self._tables["extensions"]["extension_package"]
         return any(package in (row["package"], *row.get("also", [])) for row in rows)
 
+    def packages_of(self, library: str) -> List[Row]:
+        """The wheels (one a CUDA major) or system packages that bring a library of that name."""
+        return [row for row in self._tables["libraries"]["library"] if library in row["names"]]
+
     def companion(self, version: str) -> Optional[Row]:
         """The torchvision, torchaudio, … that belong to a torch release."""
         for row in self._tables["companions"]["companion"]:

@@ -308,6 +308,7 @@ class Framework:
     cxx11_abi: Fact[bool] = _fact(FLAG)
     git_version: Fact[str] = _fact(TEXT)
     path: Fact[str] = _fact(TEXT)
+    requires: Fact[Mapping[str, str]] = _fact(NAMES)  # NVIDIA's wheels by its metadata: specifiers
     import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
 
 

@@ -23,6 +23,7 @@ TABLES: Dict[str, Tuple[str, ...]] = {
     "extensions": ("extension_package", "extension"),
     "ngc": ("ngc", "ngc_image", "ngc_framework"),
     "errors": ("error",),
+    "libraries": ("library",),
     "require": ("requirement", "brands", "require_rule", "container_variable"),
 }
 SOURCES = "sources"
@@ -61,6 +62,7 @@ ROWS: Dict[str, str] = {
     "ngc_image": "product! releases! tags! pythons!",
     "ngc_framework": "product! release! versions!",
     "error": "domain! codes names messages cause! tell fix!",
+    "library": "names! cuda_major wheel apt",
     "requirement": "releases! cuda! driver tesla branches brands systems seen",
     "brands": "brands! names!",
     "require_rule": "topic! form meaning!",
@@ -96,6 +98,7 @@ IDENTITY: Dict[str, Tuple[str, ...]] = {
     "ngc_image": ("product", "releases"),
     "ngc_framework": ("product", "release"),
     "error": ("domain", "cause"),
+    "library": ("cuda_major", "names"),
     "requirement": ("systems", "seen", "releases"),
     "brands": ("brands",),
     "require_rule": ("topic", "form"),

@@ -136,9 +136,10 @@ def test_older_libraries_on_the_path_are_harmless(whole: Copy) -> None:
 @pytest.mark.parametrize("soname", SONAMES)
 def test_a_hollow_preload_wins(whole: Copy, hollow: Path, soname: str) -> None:
     report = agreed(whole, LD_PRELOAD=str(hollow / soname))
-    assert report.said["link/undefined-symbol"] == report.said["link/library-shadowed"] == "fail"
+    assert report.said["link/undefined-symbol"] == "fail"
+    assert "link/library-shadowed" not in report.said, "said once"
     found = [one for one in report.findings if one["rule"] == "link/undefined-symbol"]
-    assert len(found) <= 2, "one finding for each library that asks, not for each symbol"
+    assert len(found) == 1, "one finding, not one for each library that asks or each symbol"
     missing = str(report.import_error).split("undefined symbol: ")[1].split(",")[0]
     words = report.words("link/undefined-symbol")
     assert missing in words and f"{hollow / soname} (by LD_PRELOAD)" in words
@@ -190,6 +191,76 @@ def test_an_older_cudnn_loads_and_is_refused(broken: Copy, how: str) -> None:
     (broken.site / "use_cudnn.py").write_text("import torch; torch.backends.cudnn.version()\n")
     error = broken.importing("use_cudnn", **env)
     assert "cuDNN version incompatibility" in error and "(9, 10, 2)" in error
+    for value, severity in (("1", "warn"), ("true", "fail")):
+        env["PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK"] = value
+        assert (broken.importing("use_cudnn", **env) == "") == (severity == "warn")
+        assert Report(broken, **env).said["link/cudnn-mismatch"] == severity
+
+
+def uses_cudnn(place: Copy, **env: str) -> str:
+    """How the first call of cuDNN ends in the real torch; empty when well."""
+    module = place.site / "use_cudnn.py"
+    module.write_text("import torch; torch.backends.cudnn.version()\n")
+    return place.importing("use_cudnn", **env)
+
+
+@pytest.mark.parametrize("whose", ["older", "own"])
+def test_a_cudnn_without_its_parts_as_preload(broken: Copy, tmp_path: Path, whose: str) -> None:
+    """`import torch` works; the first call of cuDNN ends the process, without an exception."""
+    site = other("cuda").site if whose == "older" else str(broken.site)
+    front = tmp_path / "libcudnn.so.9"
+    shutil.copy(f"{site}/nvidia/cudnn/lib/libcudnn.so.9", str(front))
+    report = Report(broken, LD_PRELOAD=str(front))
+    assert report.import_error is None and broken.importing("torch", LD_PRELOAD=str(front)) == ""
+    assert report.said["link/missing-library"] == "fail"
+    words = report.words("link/missing-library")
+    assert "libcudnn_graph.so.9 cannot be found, and libcudnn.so.9 needs it" in words
+    assert "unset LD_PRELOAD" in words and "pip install" not in words
+    assert "Cannot load symbol" in uses_cudnn(broken, LD_PRELOAD=str(front))
+
+
+def test_a_cudnn_without_its_parts_on_the_path(broken: Copy, tmp_path: Path) -> None:
+    """Harmless beside torch's own; in place of it, it is what the loader takes."""
+    shutil.copy(str(broken.site / "nvidia/cudnn/lib/libcudnn.so.9"), str(tmp_path))
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    assert Report(broken, **env).said == {} and uses_cudnn(broken, **env) == ""
+    broken.remove("nvidia/cudnn", "nvidia_cudnn_cu13-*")
+    report = Report(broken, **env)
+    assert report.said["link/missing-library"] == "fail"
+    assert "unset LD_LIBRARY_PATH" in report.words("link/missing-library")
+    assert "Cannot load symbol" in uses_cudnn(broken, **env)
+
+
+def test_a_cudnn_that_lost_its_parts(broken: Copy) -> None:
+    broken.remove("nvidia/cudnn/lib/libcudnn_graph.so.9")
+    report = Report(broken)
+    assert report.said == {"link/missing-library": "fail"}
+    assert "nvidia-cudnn-cu13==9.24" in report.words("link/missing-library")
+    assert "Cannot load symbol" in uses_cudnn(broken)
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_an_older_nvjitlink_as_preload(whole: Copy, tmp_path: Path, lacks: bool) -> None:
+    """Not hollow: it has what an older release had. What counts is what is asked of it."""
+    first = agreed(whole, LD_PRELOAD=str(copies.hollow(tmp_path / "hollow", "libnvJitLink.so.13")))
+    asked = sorted(
+        symbol
+        for one in first.document["snapshot"]["libraries"]["value"]
+        for symbol in one.get("missing_symbols", {}).get("value", ())
+    )
+    assert "__nvJitLinkComplete_13_0" in asked
+    version = tmp_path / "versions"
+    version.write_text("libnvJitLink.so.13 { global: *; };\n")
+    source = "\n".join(f"int {one}() {{ return 1; }}" for one in asked[lacks:])
+    words = ["-Wl,-soname,libnvJitLink.so.13", f"-Wl,--version-script={version}"]
+    older = copies.build(tmp_path / "libnvJitLink.so.13", source, words=words)
+    report = agreed(whole, LD_PRELOAD=str(older))
+    assert (report.import_error is not None) == lacks
+    assert report.said == (
+        {"link/undefined-symbol": "fail"} if lacks else {"link/library-shadowed": "warn"}
+    )
+    if lacks:
+        assert f"lacks {asked[0]}, which" in report.words("link/undefined-symbol")
 
 
 def test_a_runpath_lets_the_path_win(broken: Copy, tmp_path: Path) -> None:
@@ -210,10 +281,24 @@ def test_a_runpath_lets_the_path_win(broken: Copy, tmp_path: Path) -> None:
     [("nccl", "libnccl.so.2"), ("cusparselt", "libcusparseLt.so.0"), ("cudnn", "libcudnn.so.9")],
 )
 def test_a_removed_wheel_is_missed(broken: Copy, wheel: str, soname: str) -> None:
+    (metadata,) = broken.site.glob(f"nvidia_{wheel}_cu13-*")
+    version = metadata.name.partition("-")[2].partition(".dist-info")[0]
     broken.remove(f"nvidia/{wheel}", f"nvidia_{wheel}_cu13-*")
     report = agreed(broken)
     assert report.said == {"link/missing-library": "fail"}
-    assert f"{soname} cannot be found" in report.words("link/missing-library")
+    assert len([one for one in report.findings if one["rule"] == "link/missing-library"]) == 1
+    words = report.words("link/missing-library")
+    assert f"{soname} cannot be found" in words
+    assert f"pip install nvidia-{wheel}-cu13=={version}" in words
+
+
+def test_a_library_that_the_metapackage_pins(broken: Copy) -> None:
+    """The file is gone, and pip thinks that the wheel is there."""
+    broken.remove("nvidia/cu13/lib/libcufft.so.12")
+    report = agreed(broken)
+    assert report.said == {"link/missing-library": "fail"}
+    line = 'pip install --force-reinstall --no-deps "nvidia-cufft==12.0.0.61.*"'
+    assert line in report.words("link/missing-library")
 
 
 @pytest.mark.parametrize(
@@ -308,9 +393,9 @@ def test_an_intact_numpy_has_no_finding(broken: Copy, numpy: Path) -> None:
     assert agreed_on_numpy(broken, True).findings == []
 
 
-@pytest.mark.parametrize("size", [4, 4096])
+@pytest.mark.parametrize("size", [0, 4, 4096])
 def test_a_damaged_numpy(broken: Copy, numpy: Path, size: int) -> None:
-    data = b"\x7fELF" if size == 4 else b"no library" * 400
+    data = (b"\x7fELF" + b"no library" * 400)[4 if size > 4 else 0 :][:size]
     numpy.unlink()
     numpy.write_bytes(data)
     assert agreed_on_numpy(broken, False).said == {"link/missing-library": "warn"}

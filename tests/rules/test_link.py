@@ -162,7 +162,29 @@ def test_a_module_that_may_never_be_imported_fails_no_job():
     assert says(GLIBC, dict(old, required=False)) == ["warn"]
     assert says(GLIBC, dict(old, required=True)) == ["fail"]
     both = [dict(lost, required=False), dict(lost, needed_by="libtorch_cuda.so", required=True)]
-    assert says(MISSING, *both) == ["info", "fail"]
+    assert says(MISSING, *both) == ["fail"], "one thing is missing"
+    found = found_in(MISSING, *both)
+    assert found.subject == "libtorch_cuda.so, profiler.so", "what the job needs goes first"
+
+
+def test_what_many_ask_for_is_missing_once():
+    askers = [f"module{n}.so" for n in range(30)]
+    found = found_in(MISSING, *[lib("libcupti.so.12", one, missing=True) for one in askers])
+    assert "module0.so, module1.so, module2.so and 27 more need it" in found.summary
+    assert "module19.so and 10 more" in found.observed
+    places = [one.fact for one in found.evidence]
+    assert all(f"libraries[{n}].needed_by" in places for n in range(30)), "the evidence has all"
+    two = [lib("libcupti.so.12", missing=True), lib("libcufft.so.11", missing=True)]
+    assert says(MISSING, *two) == ["fail", "fail"]
+
+
+def test_a_damaged_library_is_named_once():
+    broken = {"missing": True, "damaged": "file too short", "path": TORCH_LIB + "libc10.so"}
+    given = [lib("libc10.so", one, **broken) for one in ("libtorch_cpu.so", "libtorch_cuda.so")]
+    found = found_in(MISSING, *given)
+    assert "libtorch_cpu.so, libtorch_cuda.so need it" in found.summary
+    elsewhere = dict(given[1], path="/opt/libc10.so")
+    assert says(MISSING, given[0], elsewhere) == ["fail", "fail"]
 
 
 # -- link/undefined-symbol --------------------------------------------------------------------
@@ -186,6 +208,33 @@ def test_many_symbols_are_summed_up():
     found = found_in(SYMBOL, lib("libnccl.so.2", version="2.18.3", missing_symbols=names))
     assert "and 997 more" in found.summary and len(found.summary) < 300
     assert "libnccl.so.2 2.18.3" in found.summary
+
+
+def test_what_lacks_symbols_is_named_once():
+    """One hollow copy, and each library that asks it for something else."""
+    hollow = {"found_by": "ld-preload", "path": "/opt/libnccl.so.2"}
+    given = [
+        lib("libnccl.so.2", "amp.so", missing_symbols=["ncclB"], required=False, **hollow),
+        lib("libnccl.so.2", "libtorch_cuda.so", missing_symbols=["ncclA", "ncclB"], **hollow),
+    ]
+    assert says(SYMBOL, *given) == ["fail"] and says(SHADOWED, *given) == ["n/a"]
+    found = found_in(SYMBOL, *given)
+    assert "lacks ncclA, ncclB, which libtorch_cuda.so, amp.so need" in found.summary
+    assert "/opt/libnccl.so.2 (by LD_PRELOAD)" in found.observed
+    assert "in front" in found.why and found.fix[0].startswith("unset LD_PRELOAD")
+    places = [one.fact for one in found.evidence]
+    assert {"libraries[0].missing_symbols", "libraries[1].missing_symbols"} <= set(places)
+    other = dict(given[0], path="/usr/lib/libnccl.so.2", found_by="ld-cache")
+    assert sorted(says(SYMBOL, given[1], other)) == ["fail", "warn"], "two copies, two findings"
+
+
+def test_a_hollow_copy_beside_an_older_one():
+    """Each is spoken of once, by the rule whose it is."""
+    hollow = lib("libnccl.so.2", found_by="ld-preload", path="/a", missing_symbols=["ncclA"])
+    older = lib("libnvJitLink.so.12", "libcusparse.so.12", version="12.2", needed_version="12.4",
+                path="/b", found_by="ld-preload")  # fmt: skip
+    assert says(SYMBOL, hollow, older) == ["fail"] and says(SHADOWED, hollow, older) == ["fail"]
+    assert "/b" in found_in(SHADOWED, hollow, older).summary
 
 
 def test_the_cure_depends_on_how_the_copy_was_found():
@@ -213,7 +262,8 @@ def test_the_cure_depends_on_how_the_copy_was_found():
         ({"missing_symbols": []}, "pass"),
         ({"version": "12.2", "needed_version": "12.4"}, "fail"),
         ({"version": "11.8", "needed_version": "12"}, "fail"),
-        ({"missing_symbols": ["__nvJitLinkComplete_12_4"]}, "fail"),
+        # link/undefined-symbol speaks of it.
+        ({"missing_symbols": ["__nvJitLinkComplete_12_4"]}, "n/a"),
     ],
 )
 def test_a_copy_in_front_fails_only_when_it_does_not_serve(found_by, more, expected):
@@ -342,6 +392,36 @@ def test_two_whole_copies_of_cudnn_are_no_mixture():
     assert "fail" not in says(CUDNN, *torch_s, *jax_s)
 
 
+@pytest.mark.parametrize(
+    ("value", "version", "asker", "expected"),
+    [
+        ("1", "2.6.0", "libtorch_cuda.so", "warn"),
+        ("1", "2.6.0", None, "warn"),  # opened by torch/__init__.py
+        ("1", "2.0.0+cu118", "libtorch_python.so", "warn"),
+        ("0", "2.6.0", "libtorch_cuda.so", "fail"),
+        ("true", "2.6.0", "libtorch_cuda.so", "fail"),  # torch compares with "1"
+        ("", "2.6.0", "libtorch_cuda.so", "fail"),
+        ("1", "1.13.1+cu117", "libtorch_cuda.so", "fail"),  # does not know it
+        ("1", "2.6.0", "libtensorflow_cc.so.2", "fail"),  # nor does TensorFlow
+    ],
+)
+def test_torch_can_be_told_not_to_compare(value, version, asker, expected):
+    older = lib("libcudnn.so.9", asker, version="9.1.0", needed_version="9.5.0")
+    given = {
+        "env": {"PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK": value},
+        "torch": torch("12.4", version),
+    }
+    assert says(CUDNN, older, **given) == [expected]
+    found = found_in(CUDNN, older, **given)
+    assert ("does not refuse" in found.why) == (expected == "warn")
+
+
+def test_mixed_parts_fail_whatever_torch_is_told():
+    given = [lib("libcudnn.so.9", version="9.1.0"), lib("libcudnn_ops.so.9", version="9.3.0")]
+    env = {"PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK": "1"}
+    assert says(CUDNN, *given, env=env) == ["fail"]
+
+
 def test_cudnn_that_is_not_there_is_another_rule_s():
     assert says(CUDNN, lib("libcudnn.so.9", missing=True)) == ["n/a"]
     assert says(CUDNN, lib("libnccl.so.2", version="2.1", needed_version="2.2")) == ["n/a"]
@@ -423,9 +503,31 @@ def test_each_rule_looks_at_its_own_library():
     assert says(GLIBC, lib("libcudnn.so.8", **old)) == ["n/a"]
 
 
+def test_a_glibc_that_is_too_old_for_many_is_told_once():
+    given = [lib("libc.so.6", f"module{n}.so", version="2.26", needed_version=f"2.{28 + n}")
+             for n in range(5)]  # fmt: skip
+    found = found_in(GLIBC, *given)
+    assert "module0.so, module1.so, module2.so and 2 more need glibc 2.32" in found.summary
+
+
 def test_who_needs_the_newer_glibc_is_named():
     old = lib("libc.so.6", "libtorch_cpu.so", version="2.26", needed_version="2.28")
     found = found_in(GLIBC, old, os={"name": "Amazon Linux 2", "glibc": "2.26"})
     assert "libtorch_cpu.so needs glibc 2.28" in found.summary
     assert found.subject == "libtorch_cpu.so" and "2.28" in found.fix[0]
     assert "os.name" in [one.fact for one in found.evidence]
+
+
+def test_a_cudnn_without_its_parts():
+    """The front opens them when it is first called."""
+    part = lib("libcudnn_graph.so.9", "libcudnn.so.9", missing=True)
+    found = found_in(MISSING, part, torch=torch("12.4"))
+    assert "Cannot load symbol" in found.why and found.fix[0] == "pip install nvidia-cudnn-cu12"
+    front = lib("libcudnn.so.9", found_by="ld-preload", path="/opt/libcudnn.so.9")
+    assert found_in(MISSING, part, front).fix == (
+        "unset LD_PRELOAD, or take that library out of it",
+    )
+    by_rpath = dict(front, found_by="rpath")
+    assert "pip install" in found_in(MISSING, part, by_rpath, torch=torch("12.4")).fix[0]
+    other = found_in(MISSING, lib("libfoo.so", "libbar.so", missing=True), front)
+    assert "Cannot load symbol" not in other.why and "unset" not in other.fix[0]

@@ -16,6 +16,7 @@ from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
 from ..binary.loader import NOT_FOUND, Object, Problem, Process
 from ..roots import Root
+from . import parts, requirements
 from .compiled import extensions
 
 #: The libraries that a report tells of, by the beginning of their names.
@@ -69,16 +70,34 @@ def read(
         lost = s.unknown(f"the import cannot be played: {error}", python.executable.get(""))
         return s.Snapshot(libraries=lost, extensions=lost)
     seen = _Libraries(look, process, imported)
-    found = _Extensions(look, process).read() if not imported.error else []
-    optional = [one for each in found for one in each.problems]
+    found: List[_Found] = []
+    optional: List[Problem] = []
+    later: List[Problem] = []
     if not imported.error:
-        optional += _numpy(look, process)
-    told = seen.told(imported.problems, optional)
+        try:
+            found = _Extensions(look, process).read()
+            optional = [one for each in found for one in each.problems]
+            optional += _numpy(look, process)
+            later = parts.lost(process)
+        except (OSError, elf.BadElf) as error:  # what could not be looked at is not in order
+            lost = s.unknown(f"what is loaded later cannot be looked at: {error}")
+            return s.Snapshot(libraries=lost, extensions=lost)
+    told = tuple(seen.told([*imported.problems, *later], optional))
+    framework = _torch(look, seen, imported.error)
+    if any(one.missing.value for one in told):
+        framework = replace(framework, requires=_required(look))
     return s.Snapshot(
-        libraries=s.known(tuple(told), "the loader's search, played"),
+        libraries=s.known(told, "the loader's search, played"),
         extensions=s.known(tuple(one.extension for one in found), "compiled modules"),
-        frameworks=s.known((_torch(look, seen, imported.error),), "its libraries"),
+        frameworks=s.known((framework,), "its libraries"),
     )
+
+
+def _required(look: Look) -> s.Fact[Mapping[str, str]]:
+    """The wheels that torch's metadata asks for: read only to say what to install."""
+    site = posixpath.dirname(look.torch.path.get(""))
+    release = look.torch.version.get("").partition("+")[0]
+    return requirements.read(look.root, site, "torch", release)
 
 
 # -- libraries ------------------------------------------------------------------------------
@@ -312,14 +331,14 @@ def _static_nccl(look: Look, seen: _Libraries) -> s.Fact[str]:
 
 
 def _numpy(look: Look, process: Process) -> Sequence[Problem]:
-    """What stops numpy's own compiled module, each told as a need of numpy's."""
+    """What stops numpy's own compiled module, each told as a need of numpy's.
+
+    Raises OSError and BadElf where it cannot be looked at.
+    """
     path, problem = _numpy_module(look)
     problems: Sequence[Problem] = [problem] if problem else ()
     if path:
-        try:
-            problems = process.fork().open(path).problems
-        except (OSError, elf.BadElf):
-            return ()
+        problems = process.fork().open(path).problems
     return [one._replace(needed_by=NUMPY) for one in problems]
 
 

@@ -6,6 +6,8 @@ from typing import Dict, Iterator, List, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
+from .bring import OF_TORCH, bring
+from .lacking import LISTED, Lack, few, together
 from .linked import Linked, asked_by, libraries, older, plain, served, where
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
@@ -15,10 +17,17 @@ C_LIBRARY = ("libc.so.6", "libm.so.6", "libpthread.so.0", "libdl.so.2", "librt.s
 CXX_LIBRARY = ("libstdc++.so",)
 CUDNN = ("libcudnn",)
 NCCL = ("libnccl.so",)
+#: Opens its parts when it is first called.
+CUDNN_FRONT = "libcudnn.so.9"
+PARTED = (
+    " It is opened at the first call of cuDNN, which ends the process: 'Unable to load any of', "
+    "'Invalid handle. Cannot load symbol cudnnGetVersion'."
+)
 #: The administrator's choice, for all programs (ld.so.conf).
 SYSTEM_WIDE = ("ld-cache", "ld-conf")
 #: torch imports it where it is installed, and many releases do without when that fails.
 NUMPY = "numpy"
+SKIP_CUDNN_CHECK = "PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK"
 UNSET = ("unset LD_LIBRARY_PATH, or take that directory out of it",)
 UNLOAD = ("unset LD_PRELOAD, or take that library out of it",)
 
@@ -59,54 +68,71 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Decided by the loader's own search for every library that something loaded asks for. A file
     that is cut short, that is no library, or a directory in its place is damaged. A
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
-    driver's libraries are judged by the `driver/*` rules.
+    driver's libraries are judged by the `driver/*` rules. The parts of cuDNN 9 are needed, though
+    they are opened at its first call only.
 
-    Fix: install the package that brings the library, or put its directory on the search path;
-    reinstall what is damaged.
+    Fix: install the package that brings the library (named where it is known, with the version
+    that the framework's own metadata asks for), or put its directory on the search path; reinstall
+    what is damaged.
     """
     known = [one for one in libraries(s) if not one.name.startswith(DRIVER)]
     if not s.libraries.known:
         yield _unseen(s, "whether every library is found")
         return
     lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
-    for one in lost:
-        if one.library.damaged.known:
-            yield _damaged(s, one)
-            continue
-        yield Finding(
-            summary=f"{one.name} cannot be found, and {asked_by(one)} needs it",
-            observed=f"no {one.name} on the loader's search path",
-            needed=one.name,
-            why="The loader stops: 'cannot open shared object file: No such file or directory'.",
-            fix=("reinstall numpy, for this Python",) if asked_by(one) == NUMPY else (
-                f"install the package that brings {one.name} (or reinstall what needs it)",
-                f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(one.name)}:$LD_LIBRARY_PATH",
-            ),
-            evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH"),
-            subject=asked_by(one),
-            severity=_optional(one, WARN if asked_by(one) == NUMPY else INFO),
-        )  # fmt: skip
+    for lack in together(lost, lambda one: one.library.damaged.value):
+        yield _damaged(s, lack) if lack.first.library.damaged.known else _missing(s, m, lack)
     if not lost:
         yield _fine(known, "every library that is needed is found")
 
 
-def _optional(one: Linked, severity: str) -> str:
-    """The severity where only a module needs it that may never be imported; else the rule's."""
-    return severity if one.library.required.value is False else ""
+def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
+    name, numpy = lack.first.name, NUMPY in lack.askers
+    cure = bring(s, m, lack)
+    front = _alone_in_front(s, lack)
+    return Finding(
+        summary=f"{name} cannot be found, and {lack.who} {lack.need} it",
+        observed=f"no {name} on the loader's search path; asked for by {lack.all}",
+        needed=f"{name} where the loader looks",
+        why="The loader stops: 'cannot open shared object file: No such file or directory'."
+        + (PARTED if lack.askers == [CUDNN_FRONT] else ""),
+        fix=("reinstall numpy, for this Python",) if lack.askers == [NUMPY] else front or (
+            cure.line,
+            f"export LD_LIBRARY_PATH=DIRECTORY_OF_{_variable(name)}:$LD_LIBRARY_PATH",
+        ),
+        evidence=evidence(s, *lack.proof, *cure.proof, "env.LD_LIBRARY_PATH"),
+        sources=cure.sources,
+        subject=lack.who,
+        severity=_optional(lack, WARN if numpy else INFO),
+    )  # fmt: skip
 
 
-def _damaged(s: Snapshot, one: Linked) -> Finding:
+def _alone_in_front(s: Snapshot, lack: Lack) -> Tuple[str, ...]:
+    """The cure where the environment put a cuDNN in front without the parts that belong to it."""
+    if lack.askers != [CUDNN_FRONT]:
+        return ()
+    fronts = (one for one in libraries(s, CUDNN_FRONT) if one.name == CUDNN_FRONT)
+    return next(filter(None, map(_out_of_the_way, fronts)), ())
+
+
+def _optional(lack: Lack, severity: str) -> str:
+    """The severity where only modules need it that may never be imported; else the rule's."""
+    return severity if lack.optional else ""
+
+
+def _damaged(s: Snapshot, lack: Lack) -> Finding:
+    one = lack.first
     path, text = one.library.path.get(one.name), one.library.damaged.value
     return Finding(
-        summary=f"{path} is damaged ({text}), and {asked_by(one)} needs it",
-        observed=f"{where(one)}: {text}",
+        summary=f"{path} is damaged ({text}), and {lack.who} {lack.need} it",
+        observed=f"{where(one)}: {text}; asked for by {lack.all}",
         needed=f"a whole {one.name}",
         why=f"The loader stops: '{text}'. An install that was cut short or a full disk leaves such "
         "files.",
         fix=(*_out_of_the_way(one), f"reinstall the package that brings {one.name}"),
-        evidence=evidence(s, *one.proof),
-        subject=asked_by(one),
-        severity=_optional(one, WARN),
+        evidence=evidence(s, *lack.proof),
+        subject=lack.who,
+        severity=_optional(lack, WARN),
     )
 
 
@@ -135,32 +161,42 @@ def undefined_symbol(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     known = list(libraries(s))
     lacking = [one for one in known if one.library.missing_symbols.value]
-    for one in lacking:
-        symbols = one.library.missing_symbols.get(())
-        shown = ", ".join(symbols[:3]) + (f" and {len(symbols) - 3} more" if symbols[3:] else "")
+    for lack in together(lacking):
+        one = lack.first
         yield Finding(
-            summary=f"{one.label} lacks {shown}, which {asked_by(one)} needs",
-            observed=f"{where(one)} does not export {shown}",
+            summary=f"{one.label} lacks {few(lack.symbols)}, which {lack.who} {lack.need}",
+            observed=f"{where(one)} does not export {few(lack.symbols, LISTED)}; asked for by "
+            f"{lack.all}",
             needed=f"a {one.name} that exports it",
-            why="The loader stops with 'undefined symbol' (or 'version … not found').",
+            why="The loader stops with 'undefined symbol' (or 'version … not found')."
+            + (" A copy in front hides the right one." if one.from_environment else ""),
             fix=_out_of_the_way(one) or (
-                f"install the {one.name} that {asked_by(one)} was built against",
+                f"install the {one.name} that {lack.who} {_was(lack)} built against",
             ),
-            evidence=evidence(s, *one.proof),
-            subject=asked_by(one),
-            severity=WARN if one.library.required.value is False else "",
+            evidence=evidence(s, *lack.proof, *_front(one)),
+            subject=lack.who,
+            severity=_optional(lack, WARN),
         )  # fmt: skip
     if not lacking:
         yield _fine(known, "every symbol that was looked for has a provider")
 
 
+def _was(lack: Lack) -> str:
+    return "was" if len(lack.askers) == 1 else "were"
+
+
+def _front(one: Linked) -> Tuple[str, ...]:
+    """The variables that put a library in front."""
+    return ("env.LD_LIBRARY_PATH", "env.LD_PRELOAD") if one.from_environment else ()
+
+
 def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """LD_LIBRARY_PATH, LD_PRELOAD or ld.so.conf puts another copy in place of the framework's own.
 
-    A copy that satisfies every need is a warning at most; one that lacks symbols fails, and so does
-    an older one where nobody could look for its symbols. torch's wheels carry RPATH since 1.13 and
-    preload their libraries, so LD_LIBRARY_PATH has no effect there: what counts is what the loader
-    would do.
+    A copy that satisfies every need is a warning at most; an older one where nobody could look for
+    its symbols fails. Of one that lacks symbols `link/undefined-symbol` speaks, and says what put
+    it in front. torch's wheels carry RPATH since 1.13 and preload their libraries, so
+    LD_LIBRARY_PATH has no effect there: what counts is what the loader would do.
 
     Fix: take the directory off the search path.
     """
@@ -175,25 +211,31 @@ def library_shadowed(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         and not one.name.startswith(own)
         and (one.library.needed_version.known or one.library.missing_symbols.value)
     ]
-    for one in judged:
-        broken = one.outdated and not served(s) or bool(one.library.missing_symbols.value)
+    hollow = {(one.name, one.library.path.value) for one in judged
+              if one.library.missing_symbols.value}  # fmt: skip
+    serving = [one for one in judged if (one.name, one.library.path.value) not in hollow]
+    for lack in together(serving, lambda one: one.library.needed_version.value):
+        one = lack.first
+        broken = one.outdated and not served(s)
         needs = f" (it needs {one.library.needed_version.value})" if one.outdated else ""
         yield Finding(
-            summary=f"{where(one)} is loaded in place of the copy that {asked_by(one)} was built "
-            f"with{needs}",
-            observed=f"{one.label} at {where(one)}",
-            needed=f"the {one.name} that belongs to {asked_by(one)}",
+            summary=f"{where(one)} is loaded in place of the copy that {lack.who} {_was(lack)} "
+            f"built with{needs}",
+            observed=f"{one.label} at {where(one)}; asked for by {lack.all}",
+            needed=f"the {one.name} that belongs to {lack.who}",
             why="A copy in front hides the right one: "
-            + ("it is older or incomplete, and what needs it does not load." if broken else
+            + ("it is older, and what needs it may not load." if broken else
                "it serves now, and changes without the framework."),
             fix=_out_of_the_way(one) or (
                 "take its directory out of /etc/ld.so.conf.d, then run ldconfig",
             ),
-            evidence=evidence(s, *one.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
-            subject=asked_by(one),
+            evidence=evidence(s, *lack.proof, "env.LD_LIBRARY_PATH", "env.LD_PRELOAD"),
+            subject=lack.who,
             severity=FAIL if broken else WARN,
         )  # fmt: skip
-    if not judged:
+    if hollow and not serving:
+        yield NotApplicable("what is in front lacks symbols: link/undefined-symbol speaks of it")
+    elif not judged:
         yield _fine(list(libraries(s)), "no library is put in place of the framework's own")
 
 
@@ -201,8 +243,9 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """The cuDNN that would be loaded is older than the build needs, or its parts differ.
 
     cuDNN is compatible with builds against an older minor version of the same major, not with
-    newer ones; frameworks compare at start and refuse. Since cuDNN 8 it consists of several
-    libraries that must all be of one version.
+    newer ones; frameworks compare at start and refuse. torch (from 2.0 on) does not where
+    PYTORCH_SKIP_CUDNN_COMPATIBILITY_CHECK is 1: then it warns. Since cuDNN 8 it consists of
+    several libraries that must all be of one version.
 
     Fix: the cuDNN that the framework asks for (its own wheel brings it), and nothing in front.
     """
@@ -212,18 +255,22 @@ def cudnn_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     old = [one for one in found if _refused(one)]
     for one in old:
+        skipped = _unchecked(s, one)
         yield Finding(
             summary=f"{one.label} would be loaded, and {asked_by(one)} was built with "
             f"{one.library.needed_version.value}",
             observed=f"{one.label} at {where(one)}",
             needed=f"cuDNN {one.library.needed_version.value} or newer of the same major",
-            why="The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
+            why=f"{SKIP_CUDNN_CHECK}=1: torch does not refuse it, and was not built for it; what "
+            "it lacks fails when it is called." if skipped else
+            "The framework refuses: 'cuDNN version incompatibility' or 'Loaded runtime CuDNN "
             "library … but source was compiled with'.",
             fix=_out_of_the_way(one) or (
                 f"install cuDNN {one.library.needed_version.value}",
             ),
-            evidence=evidence(s, *one.proof),
+            evidence=evidence(s, *one.proof, "env." + SKIP_CUDNN_CHECK),
             subject=asked_by(one),
+            severity=WARN if skipped else "",
         )  # fmt: skip
     parts = _parts_differ(found)
     for part in parts:
@@ -245,6 +292,15 @@ def _refused(one: Linked) -> bool:
     """Whether the framework's own check at start refuses it: it compares major and minor."""
     need = numbers(plain(one.library.needed_version.get("")))[:2]
     return one.compared and older(one.library.version.get(""), ".".join(map(str, need)))
+
+
+def _unchecked(s: Snapshot, one: Linked) -> bool:
+    """Whether torch is told not to compare its cuDNN: "1", and nothing else, since torch 2.0."""
+    asker = one.library.needed_by.value  # nobody where torch itself opens it first
+    if s.variable(SKIP_CUDNN_CHECK).value != "1" or asker and not asker.startswith(OF_TORCH):
+        return False
+    releases = [f.version.get("") for f in s.frameworks.get(()) if f.name.value == "torch"]
+    return all(numbers(release)[:1] >= (2,) for release in releases if numbers(release))
 
 
 def _parts_differ(found: List[Linked]) -> List[List[Linked]]:
@@ -345,23 +401,33 @@ def _too_old(s: Snapshot, name: str, found: List[Linked]) -> Iterator[Outcome]:
         yield _nothing(s, f"no need of {name} was seen", f"which {name} is needed")
         return
     old = [one for one in found if one.outdated]
-    for one in old:
-        need = one.library.needed_version.value
+    for lack in together(old):
+        one, need = lack.first, _newest(lack)
         yield Finding(
-            summary=f"{asked_by(one)} needs {name} {need}, and {one.label} would be loaded",
-            observed=f"{one.label} at {where(one)}",
+            summary=f"{lack.who} {lack.need} {name} {need}, and {one.label} would be loaded",
+            observed=f"{one.label} at {where(one)}; asked for by {lack.all}",
             needed=f"{name} {need} or newer",
             why=f"The loader stops: 'version … not found (required by {asked_by(one)})'.",
             fix=(
                 f"an image whose distribution has {name} {need} or newer",
-                f"or an older release of what {asked_by(one)} belongs to",
+                f"or an older release of what {lack.who} {_belongs(lack)} to",
             ),
-            evidence=evidence(s, *one.proof, "os.name", "os.glibc"),
-            subject=asked_by(one),
-            severity=WARN if one.library.required.value is False else "",
+            evidence=evidence(s, *lack.proof, "os.name", "os.glibc"),
+            subject=lack.who,
+            severity=_optional(lack, WARN),
         )
     if not old:
         yield _new_enough(found, f"{name} is new enough")
+
+
+def _newest(lack: Lack) -> str:
+    """The newest version that an asker needs."""
+    every = [one.library.needed_version.get("") for one in lack.records]
+    return max(every, key=lambda need: numbers(plain(need)))
+
+
+def _belongs(lack: Lack) -> str:
+    return "belongs" if len(lack.askers) == 1 else "belong"
 
 
 def _new_enough(found: List[Linked], note: str) -> Outcome:
