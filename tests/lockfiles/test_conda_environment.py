@@ -4,7 +4,6 @@ from typing import Tuple
 
 import pytest
 
-from preflight import lockfiles
 from preflight.lockfiles.model import LOCK, REQUIREMENTS, BadLock, NoLock
 from tests.lockfiles.reading import SAMPLES, by_name, cut_off, read, sample, written
 

@@ -4,7 +4,6 @@ import pytest
 
 from preflight import lockfiles
 from preflight.lockfiles.model import BadLock
-
 from tests.lockfiles.reading import by_name, cut_off, sample
 
 
