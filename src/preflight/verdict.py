@@ -196,6 +196,7 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
     ("compats", "ls -l /usr/local/cuda*/compat"),
     ("frameworks", "python -m torch.utils.collect_env; torch.cuda.get_arch_list()"),
+    ("python.executable", "--python PATH: the job's interpreter or environment"),
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
     ("extensions", "cuobjdump --list-elf FILE.so"),

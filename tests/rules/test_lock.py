@@ -7,7 +7,7 @@ import pytest
 from preflight import snapshot as s
 from preflight.lockfiles import applying, document
 from preflight.rules.registry import Finding, rule
-from tests.rules.build import A100, H100, M, T4, finding, outcomes, say, snap, torch, word
+from tests.rules.build import A100, H100, T4, M, finding, outcomes, say, snap, torch, word
 
 UNREADABLE = "lock/unreadable"
 NOT_PINNED = "lock/not-pinned"
@@ -29,7 +29,7 @@ def lock(text, path="requirements.txt"):
     return [{"path": path, "text": text}]
 
 
-def live(text, packages=None, path="requirements.lock.txt", named=None, python="3.11.7", **more):
+def live(text, packages=None, path="requirements.txt", named=None, python="3.11.7", **more):
     """A snapshot of a machine whose installed packages are all known."""
     target = applying.Target(python)
     read, _parsed = document.load(path, text.encode(), target)
@@ -483,7 +483,7 @@ def test_beside_an_installed_framework_a_hand_written_file_only_warns():
 
 
 def test_every_rule_on_locks_is_in_the_table():
-    assert {name for name in ALL} == {one.name for one in _rules() if one.rung == "lock"}
+    assert set(ALL) == {one.name for one in _rules() if one.rung == "lock"}
     assert M.date
 
 

@@ -10,7 +10,7 @@ from typing import Optional, Tuple
 from .. import snapshot as s
 from . import read
 from .applying import Target, record
-from .model import CONSTRAINTS, REQUIREMENTS, BadLock, Parsed, normalize
+from .model import CONSTRAINTS, LOCK, REQUIREMENTS, BadLock, Parsed, normalize
 
 
 def load(
@@ -24,10 +24,17 @@ def load(
         parsed = read(path, data)
     except BadLock as error:
         return broken(path, error, named, role), None
-    if not role and re.match(r"constraints?\b", posixpath.basename(path)):
-        role = CONSTRAINTS
+    role = role or _by_name(posixpath.basename(path), parsed)
     made = record(parsed._replace(role=role or parsed.role), path, target, named)
     return made, parsed
+
+
+def _by_name(name: str, parsed: Parsed) -> str:
+    """What the name of a requirements file says of it; empty: nothing."""
+    if re.match(r"constraints?\b", name):
+        return CONSTRAINTS
+    pinned = all(one.spec.startswith("==") or one.url for one in parsed.entries)
+    return LOCK if parsed.role == REQUIREMENTS and "lock" in name and pinned else ""
 
 
 def broken(path: str, error: BadLock, named: bool = False, role: str = "") -> s.Lock:

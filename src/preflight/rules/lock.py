@@ -197,8 +197,9 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not looked:
         yield no_locks(s)
         return
-    if s.python.packages.unknown and s.python.packages.looked:
-        yield Undecided(("python.packages",), "what is installed")
+    if not s.python.packages.known and (s.python.packages.looked or s.origin != "described"):
+        place = "python.packages" if s.python.packages.looked else "python.executable"
+        yield Undecided((place,), "what is installed")
         return
     yield from _extra(s, looked)
     for one in looked:
