@@ -345,7 +345,7 @@ def _altered(s: Snapshot, m: Matrix, package: str, files: List[Altered]) -> Find
     more = f", and {len(files) - 1} more of its files" if len(files) > 1 else ""
     return Finding(
         summary=f"{first.file} of {package} {first.problem}{more}",
-        observed=", ".join(f"{one.file} {one.problem}" for one in files[:10]),
+        observed=f"{package}: " + ", ".join(f"{one.file} {one.problem}" for one in files[:10]),
         needed="the files that were installed",
         why="A file that changed after its installation is damaged, was overwritten by another "
         "package, or was edited: what runs is not what the version says.",

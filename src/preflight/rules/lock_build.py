@@ -217,7 +217,7 @@ def _no_wheels(s: Snapshot, one: Held, arch: str) -> Optional[Finding]:
     lacking = [
         pin
         for pin in one.pins
-        if pin.wheels
+        if pin.wheels.split()
         and not pin.sdist
         and not any(_fits(wheel, tag, arch) for wheel in pin.wheels.split())
     ]
@@ -279,7 +279,7 @@ def _platform_finding(s: Snapshot, one: Held, pins: List[Pin], what: str, needed
     return Finding(
         summary=f"{one.path}: {what}",
         observed=what,
-        needed=needed,
+        needed=f"a lock for {needed}",
         why="What is only needed on the job's platform is not in a lock that was made on another: "
         "the installer refuses it, or leaves out libraries without which the import fails.",
         fix=(f"write {one.path} again on the job's platform",),

@@ -62,19 +62,21 @@ def _finding(
 ) -> Finding:
     return Finding(
         summary=f"{one.path}: {summary}",
-        observed=", ".join(f"{pin.name}{pin.spec}" for pin in pins),
+        observed=", ".join(f"{pin.name}{pin.spec}" for pin in pins) or summary,
         needed=needed,
         why=why,
-        fix=(f"change {_lines(pins)} of {one.path}: {needed}",),
+        fix=(f"change {_where(pins, one.path)}: {needed}",),
         evidence=evidence_of(one, pins),
         subject=one.path,
         severity=grade,
     )
 
 
-def _lines(pins: List[Pin]) -> str:
-    numbers_of = [str(pin.line) for pin in pins if pin.line]
-    return ("line " if len(numbers_of) == 1 else "lines ") + " and ".join(numbers_of or ["?"])
+def _where(pins: List[Pin], path: str) -> str:
+    """ "lines 3 and 4 of FILE"; the file where no line is known."""
+    numbers_of = [str(pin.line) for pin in pins[:4] if pin.line]
+    word = "line" if len(numbers_of) == 1 else "lines"
+    return f"{word} {' and '.join(numbers_of)} of {path}" if numbers_of else path
 
 
 def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
@@ -101,7 +103,7 @@ def _needs(s: Snapshot, one: Held) -> Iterator[Finding]:
         yield _finding(
             one, [Pin(row.name, f"=={row.found}", row.line)],
             f"{row.owner} needs {row.needs}, and it locks {row.name} {row.found}",
-            row.needs,
+            row.needs or f"another {row.name or 'version'}",
             "What is locked contradicts what the package itself asks for.",
         )  # fmt: skip
 
@@ -263,7 +265,7 @@ def _broken(rows: List[Unmet]) -> Finding:
     return Finding(
         summary=words[0] + more,
         observed="; ".join(words[:20]),
-        needed=", ".join(row.needs for row in rows[:20]),
+        needed="installed: " + ", ".join(row.needs for row in rows[:20]),
         why="The packages that are installed contradict their own requirements; the next run of "
         "an installer may change or refuse what is here.",
         fix=tuple(f"pip install {_quoted(row.needs)}" for row in rows[:5]),
