@@ -118,7 +118,7 @@ class Pin:
     applies: str = ""  # empty: it is for this job's Python and platform; else why it is not
     marker: str = ""  # PEP 508
     extras: str = ""  # "cuda,dev"
-    group: str = ""  # only with this group or extra of the project: "dev", "extra:cu128"
+    group: str = ""  # only with one of these: "dev,extra:cu128"; "?": the file does not say
     url: str = ""  # of a direct reference, without credentials
     hash: str = ""  # "sha256:…" of the one artefact that `url` or `build` names
     hashed: int = 0  # how many hashes the entry has

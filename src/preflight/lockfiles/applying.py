@@ -6,16 +6,34 @@ is wanted where a wanted one needs it.
 
 from __future__ import annotations
 
+import re
 from functools import lru_cache
-from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Set, Tuple
+from typing import (
+    Dict,
+    FrozenSet,
+    Iterable,
+    Iterator,
+    List,
+    Match,
+    NamedTuple,
+    Optional,
+    Set,
+    Tuple,
+)
 
 from .. import snapshot as s
-from .model import Entry, Need, Parsed
+from .model import Entry, Need, Parsed, normalize
 
 #: What conda calls the platform of a machine.
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
 #: More wheels of one entry than this are not named in the snapshot, only counted as many.
 WHEELS = 60
+#: A longer marker (uv writes all forks of its resolution) is not repeated in the snapshot.
+MARKER = 400
+#: Of more groups and extras of one lock than this it is not said what each brings.
+SWITCHES = 40
+#: Of more versions of one name than this none is looked for that fits.
+MANY = 50
 
 
 class Target(NamedTuple):
@@ -47,7 +65,8 @@ class Target(NamedTuple):
 
 def record(parsed: Parsed, path: str, target: Target, named: bool = False) -> s.Lock:
     """A lock file as the snapshot has it: its entries, each with whether it is for `target`."""
-    why_not = _reasons(parsed, target)
+    decided = _decided(parsed, target)
+    why_not = [why for why, _switches in decided]
     return s.Lock(
         path=s.known(path, path),
         format=s.known(parsed.format, path),
@@ -57,14 +76,22 @@ def record(parsed: Parsed, path: str, target: Target, named: bool = False) -> s.
         python=s.known(parsed.python, path) if parsed.python else s.absent(path),
         indexes=s.known(parsed.indexes, path),
         entries=s.known(
-            tuple(pin(one, why) for one, why in zip(parsed.entries, why_not) if not one.root), path
+            tuple(
+                pin(one, why, switches)
+                for one, (why, switches) in zip(parsed.entries, decided)
+                if not one.root
+            ),
+            path,
         ),
         conflicts=s.known(tuple(_conflicts(parsed, why_not, path, target)), path),
     )
 
 
-def pin(entry: Entry, applies: str = "") -> s.Pin:
-    """An entry as a row of the snapshot, its artefacts as tags of wheels."""
+def pin(entry: Entry, applies: str = "", switches: str = "") -> s.Pin:
+    """An entry as a row of the snapshot, its artefacts as tags of wheels.
+
+    `switches`: the groups and extras that it is wanted with only.
+    """
     hashes = [one.hash for one in entry.files if one.hash] or list(entry.hashes)
     wheels = [one.name for one in entry.files if one.name.endswith(".whl")]
     sdist = next((f.name for f in entry.files if f.name and not f.name.endswith(".whl")), "")
@@ -75,9 +102,9 @@ def pin(entry: Entry, applies: str = "") -> s.Pin:
         line=entry.line,
         manager=entry.manager,
         applies=applies,
-        marker=entry.marker,
+        marker=entry.marker if len(entry.marker) <= MARKER else "",
         extras=",".join(entry.extras),
-        group=",".join(entry.groups),
+        group=switches,
         url=entry.url,
         hash=only,
         hashed=len(hashes),
@@ -98,98 +125,213 @@ def _tag(wheel: str) -> str:
 # -- which are wanted -------------------------------------------------------------------------
 
 
-def _reasons(parsed: Parsed, target: Target) -> List[str]:
-    """For each entry why it is not for the target; empty: it is."""
-    wanted = _wanted(parsed, target) if parsed.graph else None
-    found = []
-    for number, one in enumerate(parsed.entries):
-        if one.platform and target.arch and one.platform not in _platforms(target):
-            found.append(f"for {one.platform}")
-        elif one.marker and holds(one.marker, target) is False:
-            found.append(f"only where {one.marker}")
-        elif wanted is not None and number not in wanted and not one.root:
-            found.append("nothing that is wanted here needs it")
-        elif one.groups:
-            found.append("only with " + " or ".join(one.groups))
-        else:
-            found.append("")
-    return found
+def _decided(parsed: Parsed, target: Target) -> List[Tuple[str, str]]:
+    """For each entry (why it is not for the target, with which groups and extras it would be).
+
+    The reason is empty where it is for the target as the lock says it by itself.
+    """
+    wants = _Graph(parsed, target).wanted if parsed.graph else _Marked(parsed, target).wanted
+    here = wants(frozenset(parsed.defaults))
+    others: Dict[int, List[str]] = {}
+    for switch in parsed.switches[:SWITCHES]:
+        if switch not in parsed.defaults:
+            for number in wants(frozenset({*parsed.defaults, switch})) - here:
+                others.setdefault(number, []).append(switch)
+    return [
+        _reason(parsed, number, target, number in here, others.get(number, []))
+        for number in range(len(parsed.entries))
+    ]
+
+
+def _reason(
+    parsed: Parsed, number: int, target: Target, here: bool, switches: List[str]
+) -> Tuple[str, str]:
+    one = parsed.entries[number]
+    if one.platform and target.arch and one.platform not in _platforms(target):
+        return f"for {one.platform}", ",".join(one.groups)
+    if here or one.root:
+        return "", "?" if parsed.groupless and not one.root else ""
+    switches = switches or list(one.groups)
+    if switches and (parsed.graph or _allowed(one, target, switches)):
+        return "only with " + " or ".join(switches), ",".join(switches)
+    if one.marker and holds(one.marker, target) is False:
+        short = one.marker if len(one.marker) <= MARKER else "its long marker holds"
+        return f"only where {short}", ",".join(one.groups)
+    return "nothing that is wanted here needs it", ""
 
 
 def _platforms(target: Target) -> Tuple[str, ...]:
     return (SUBDIRS.get(target.arch, ""), "noarch")
 
 
-def holds(marker: str, target: Target, extras: Iterable[str] = ()) -> Optional[bool]:
+def _allowed(entry: Entry, target: Target, active: Iterable[str]) -> bool:
+    """Whether an entry's marker holds, or may hold, with some groups and extras."""
+    if not entry.marker:
+        return True
+    groups = [one for one in active if not one.startswith("extra:")]
+    return holds(entry.marker, target, _extras(active), groups) is not False
+
+
+def _extras(active: Iterable[str]) -> List[str]:
+    return [one[len("extra:") :] for one in active if one.startswith("extra:")]
+
+
+#: What a marker asks of extras and groups: it is decided here, for packaging knows one extra
+#: only, and before 25.0 no groups.
+_ASKED = re.compile(
+    r"""\bextra\s*(?P<op>==|!=)\s*(?P<q>['"])(?P<name>[^'"]*)(?P=q)"""
+    r"""|(?P<q2>['"])(?P<name2>[^'"]*)(?P=q2)\s*(?:(?P<op2>==|!=)\s*extra\b"""
+    r"""|(?P<not>not\s+)?in\s+(?P<set>extras|dependency_groups)\b)"""
+)
+_TRUE, _FALSE = "os_name == 'posix'", "os_name != 'posix'"
+
+
+def holds(
+    marker: str, target: Target, extras: Iterable[str] = (), groups: Iterable[str] = ()
+) -> Optional[bool]:
     """Whether a marker holds; None where it asks what is not known, or cannot be read."""
-    return _holds(marker, target, tuple(sorted(extras)))
+    if "extra" in marker or "dependency_groups" in marker:
+        asked = {"extra": set(map(normalize, extras)), "groups": set(map(normalize, groups))}
+
+        def decided(found: Match[str]) -> str:
+            name = normalize(found.group("name") or found.group("name2") or "")
+            kind = "groups" if found.group("set") == "dependency_groups" else "extra"
+            negated = "!=" in (found.group("op"), found.group("op2")) or found.group("not")
+            return _TRUE if (name in asked[kind]) is not bool(negated) else _FALSE
+
+        marker = _ASKED.sub(decided, marker)
+    return _holds(marker, target)
 
 
 @lru_cache(maxsize=4096)
-def _holds(marker: str, target: Target, extras: Tuple[str, ...]) -> Optional[bool]:
+def _holds(marker: str, target: Target) -> Optional[bool]:
     from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
     from packaging.version import InvalidVersion
 
-    environment = target.markers()
     if not target.python and ("python" in marker or "implementation_version" in marker):
         return None
     try:
-        read = Marker(marker)
-        if not extras:
-            return bool(read.evaluate(environment))
-        return any(read.evaluate({**environment, "extra": one}) for one in ("", *extras))
-    except (InvalidMarker, UndefinedEnvironmentName, InvalidVersion, TypeError):
+        return bool(Marker(marker).evaluate(target.markers()))
+    except (InvalidMarker, UndefinedEnvironmentName, InvalidVersion, TypeError, RecursionError):
         return None
 
 
-def _wanted(parsed: Parsed, target: Target) -> Set[int]:
-    """The entries that the project needs, directly or through others, by index.
+class _Marked:
+    """A lock whose entries say themselves where they are wanted."""
 
-    From the project's own entries where the lock has them, else from whatever nothing needs.
-    """
-    by_name: Dict[str, List[int]] = {}
-    for number, one in enumerate(parsed.entries):
-        by_name.setdefault(one.name, []).append(number)
-    needed = {need.name for one in parsed.entries for need in one.needs}
-    todo: List[Tuple[int, str]] = [
-        (number, "")
-        for number, one in enumerate(parsed.entries)
-        if one.root or (one.name not in needed and not one.optional)
-    ]
-    if any(one.root for one in parsed.entries):
-        todo = [(number, extra) for number, extra in todo if parsed.entries[number].root]
-    seen: Set[Tuple[int, str]] = set()
-    while todo:
-        at = todo.pop()
-        if at in seen:
-            continue
-        seen.add(at)
-        number, extra = at
-        for need in parsed.entries[number].needs:
-            if need.group or need.extra != extra:
-                continue
-            if need.marker and holds(need.marker, target) is False:
-                continue
-            for other in _of(parsed, by_name, need):
-                if _fits(parsed.entries[other], target):
-                    todo.append((other, ""))
-                    todo.extend((other, one) for one in need.extras)
-    return {number for number, _extra in seen}
+    def __init__(self, parsed: Parsed, target: Target) -> None:
+        self.parsed = parsed
+        self.target = target
+        self.always: Set[int] = set()
+        self.asking: List[int] = []
+        for number, one in enumerate(parsed.entries):
+            if one.groups or "extra" in one.marker or "dependency_groups" in one.marker:
+                self.asking.append(number)
+            elif _allowed(one, target, ()):
+                self.always.add(number)
+
+    def wanted(self, active: FrozenSet[str]) -> Set[int]:
+        """The entries that are wanted with these groups and extras, by index."""
+        found = set(self.always)
+        for number in self.asking:
+            one = self.parsed.entries[number]
+            asked_for = not one.groups or active.intersection(one.groups)
+            if asked_for and _allowed(one, self.target, active):
+                found.add(number)
+        return found
 
 
-def _fits(entry: Entry, target: Target) -> bool:
-    return not entry.marker or holds(entry.marker, target) is not False
+class _Graph:
+    """A lock whose entries are wanted where the project, or another that is wanted, needs them."""
 
+    def __init__(self, parsed: Parsed, target: Target) -> None:
+        self.entries = parsed.entries
+        self.target = target
+        self.roots = self._starts()
+        #: By (name, extra, version, place), the last two also empty: entries that have them.
+        self.index: Dict[Tuple[str, str, str, str], List[int]] = {}
+        for number, one in enumerate(parsed.entries):
+            version = one.spec[2:] if one.spec.startswith("==") else ""
+            place = one.index_url or one.url
+            keys = {
+                (one.name, extra, v, p)
+                for extra in {"", *(need.extra for need in one.needs)}
+                for v in (version, "")
+                for p in (place, "")
+            }
+            for key in keys:
+                self.index.setdefault(key, []).append(number)
 
-def _of(parsed: Parsed, by_name: Mapping[str, List[int]], need: Need) -> Iterator[int]:
-    """The entries that a need means: of several versions of one name that which it names."""
-    for number in by_name.get(need.name, ()):
-        one = parsed.entries[number]
-        if need.version and one.spec and one.spec != f"=={need.version}":
-            continue
-        if need.source and one.index_url and need.source != one.index_url:
-            continue
-        yield number
+    def _starts(self) -> List[int]:
+        """The project's own entries; where the lock has none, whatever nothing needs."""
+        roots = [number for number, one in enumerate(self.entries) if one.root]
+        if roots:
+            return roots
+        needed = {need.name for one in self.entries for need in one.needs}
+        return [
+            number
+            for number, one in enumerate(self.entries)
+            if one.name not in needed and not one.optional
+        ]
+
+    def wanted(self, active: FrozenSet[str]) -> Set[int]:
+        """The entries that are needed with these groups and extras of the project, by index."""
+        names = self._in_markers(active)
+        todo = [(number, "") for number in self.roots]
+        todo.extend((number, extra) for number in self.roots for extra in _extras(active))
+        seen = set(todo)
+        met: Set[Need] = set()
+        while todo:
+            number, extra = todo.pop()
+            for need in self.entries[number].needs:
+                if need.extra != extra or (need.group and need.group not in active):
+                    continue
+                asked = need._replace(extra="", group="")
+                if asked in met:
+                    continue
+                met.add(asked)
+                if need.marker and holds(need.marker, self.target, names) is False:
+                    continue
+                for other in self._meant(need, names):
+                    if other not in seen:
+                        seen.add(other)
+                        todo.append(other)
+        return {number for number, _extra in seen}
+
+    def _in_markers(self, active: FrozenSet[str]) -> List[str]:
+        """How uv's markers spell groups and extras of the project (of conflicts only)."""
+        found = []
+        for number in self.roots:
+            name = self.entries[number].name
+            own = f"{len(name)}-{name}"
+            found.append(f"project-{own}")
+            for one in active:
+                extra = one.startswith("extra:")
+                found.append(f"extra-{own}-{one[6:]}" if extra else f"group-{own}-{one}")
+        return found
+
+    def _meant(self, need: Need, names: List[str]) -> Iterator[Tuple[int, str]]:
+        """The entries that a need means, each alone and with the extras that are asked for."""
+        for extra in ("", *need.extras):
+            found = self.index.get((need.name, extra, need.version, need.source), [])
+            if 1 < len(found) <= MANY and not need.version:
+                found = self._fitting(found, need, names)
+            for number in found:
+                yield number, extra
+
+    def _fitting(self, found: List[int], need: Need, names: List[str]) -> List[int]:
+        """Of several versions of one name those that fit what is asked, and here."""
+        from .versions import satisfies
+
+        return [
+            number
+            for number in found
+            if satisfies(self.entries[number].spec[2:], need.spec)
+            and (
+                not self.entries[number].marker
+                or holds(self.entries[number].marker, self.target, names) is not False
+            )
+        ]
 
 
 # -- the lock against itself --------------------------------------------------------------------
@@ -210,7 +352,9 @@ def _conflicts(parsed: Parsed, why_not: List[str], path: str, target: Target) ->
             if need.marker and holds(need.marker, target) is not True:
                 continue
             versions = [e.spec[2:] for e in given.get(need.name, ()) if e.spec.startswith("==")]
-            if versions and not any(satisfies(each, need.spec) for each in versions):
+            if 0 < len(versions) <= MANY and not any(
+                satisfies(each, need.spec) for each in versions
+            ):
                 owner = f"{one.name} {one.spec.lstrip('=')}".strip()
                 asks = need.name + need.spec
                 yield s.Unmet(owner, need.name, asks, versions[0], path, one.line)

@@ -8,6 +8,13 @@ from typing import NamedTuple, Tuple
 #: Who wrote it: a tool that resolved it, people, or people who only bound versions (pip -c).
 LOCK, REQUIREMENTS, CONSTRAINTS = "lock", "requirements", "constraints"
 
+#: What a marker of PEP 508 may ask of an environment.
+VARIABLES = (
+    "implementation_name", "implementation_version", "os_name", "platform_machine",
+    "platform_python_implementation", "platform_release", "platform_system", "platform_version",
+    "python_full_version", "python_version", "sys_platform",
+)  # fmt: skip
+
 
 class BadLock(ValueError):
     """A lock file that cannot be read: `line` (from 1; 0: of the whole) and why."""
@@ -100,6 +107,10 @@ class Parsed(NamedTuple):
     platforms: Tuple[str, ...] = ()  # conda's subdirs, or markers: it is for one of these
     python: str = ""
     graph: bool = False
+    switches: Tuple[str, ...] = ()  # groups and extras that may be asked for: "dev", "extra:cpu"
+    defaults: Tuple[str, ...] = ()  # those that are, where nothing is said
+    groupless: bool = False  # it does not say which entries are of a group only
+    exclusive: Tuple[Tuple[str, ...], ...] = ()  # those of which only one may be
 
 
 def normalize(name: str) -> str:
