@@ -11,7 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Iterable, List, Optional, Tuple
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 #: Files read whole are small texts; more than this is refused rather than truncated silently.
 TEXT_LIMIT = 4 << 20
@@ -103,6 +103,17 @@ class Root:
                 chunks.append(chunk)
                 size -= len(chunk)
             return b"".join(chunks)
+        finally:
+            os.close(handle)
+
+    def chunks(self, path: str, size: int) -> Iterator[bytes]:
+        """A regular file from beginning to end, `size` bytes at a time; raises OSError."""
+        handle = self._open(path)
+        try:
+            chunk = os.read(handle, size)
+            while chunk:
+                yield chunk
+                chunk = os.read(handle, size)
         finally:
             os.close(handle)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence
 
 from ..roots import Root
@@ -22,9 +23,13 @@ class Distribution(NamedTuple):
     where: str
 
 
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+@lru_cache(maxsize=8192)
 def normalize(name: str) -> str:
     """A package name in the one spelling of PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return _SEPARATORS.sub("-", name).lower()
 
 
 def distributions(root: Root, path: Iterable[str]) -> List[Distribution]:
