@@ -129,8 +129,29 @@ PLAUSIBLE = {
 
 #: The same of the rows.
 ROWS = {
-    "Pin.name": ["torch", "torch", "torch", "torchvision", "numpy", "nvidia-nccl-cu12", "pytorch", "flash-attn", ""],
-    "Pin.spec": ["==2.6.0", "==2.7.1+cu128", "==1.13.1+cu117", "==2.6.0+cu124", ">=2.0", "", "==1.26.4", "=2.5.1", "==2.*", "==x"],
+    "Pin.name": [
+        "torch",
+        "torch",
+        "torch",
+        "torchvision",
+        "numpy",
+        "nvidia-nccl-cu12",
+        "pytorch",
+        "flash-attn",
+        "",
+    ],
+    "Pin.spec": [
+        "==2.6.0",
+        "==2.7.1+cu128",
+        "==1.13.1+cu117",
+        "==2.6.0+cu124",
+        ">=2.0",
+        "",
+        "==1.26.4",
+        "=2.5.1",
+        "==2.*",
+        "==x",
+    ],
     "Pin.manager": ["", "", "conda"],
     "Pin.applies": ["", "", "only with dev"],
     "Pin.url": ["", "", "file:///tmp/torch-2.6.0-cp311-cp311-linux_x86_64.whl"],
@@ -195,7 +216,7 @@ def _value(place, metadata, random, odd):
         return _record(item, random, odd)
     if kind == s.RECORDS:
         # Locks seldom: hardly a random one is without a finding, and no verdict would pass.
-        many = [0, 0, 1] if item is s.Lock else [0, 1, 1, 2, 3]
+        many = [0, 1, 1] if item is s.Lock else [0, 1, 1, 2, 3]
         return tuple(_record(item, random, odd) for _ in range(random.choice(many)))
     if kind == s.ROWS:
         many = [0, 0, 0, 0, 1] if item in (s.Unmet, s.Altered) else [0, 1, 2, 5]
