@@ -492,3 +492,22 @@ def _rules():
 
     assert rule(ALL[0]) in RULES
     return RULES
+
+
+@pytest.mark.parametrize(
+    ("entry", "driver", "expected"),
+    [
+        ("pytorch=2.5.1=py3.11_cuda12.4_cudnn9.1.0_0", "470.82.01", "fail"),
+        ("pytorch=2.5.1=cuda126_mkl_py311h6a2b1c3_300", "470.82.01", "fail"),
+        ("pytorch=2.5.1=py3.11_cuda11.8_cudnn9.1.0_0", "470.82.01", "n/a"),  # its code is not read
+        ("pytorch=2.5.1=cpu_generic_py311h_0", "550.54.15", "fail"),
+        ("pytorch=2.5.1", "470.82.01", "n/a"),
+    ],
+)
+def test_condas_build_string_says_the_cuda(entry, driver, expected):
+    text = f"name: x\nchannels:\n  - pytorch\ndependencies:\n  - python=3.11\n  - {entry}\n"
+    seen = snap(driver={"version": driver}, gpus=[A100], python="3.11",
+                os={"arch": "x86_64"}, locks=lock(text, "environment.yml"))  # fmt: skip
+    assert words(UNSUPPORTED, seen) == [expected]
+    pinned = "pass" if entry.count("=") == 2 else "warn"
+    assert words(NOT_PINNED, seen) == [pinned]

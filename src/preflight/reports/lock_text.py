@@ -35,7 +35,10 @@ def render(report: Report, style: Style, everything: bool = False, explain: bool
             continue
         pins = lock.entries.get(())
         one = Held(lock, f"locks[{number}]", path, tuple(p for p in pins if not p.applies))
-        lines += [_title(one, len(pins)), *_table(report.snapshot, one, style, everything), ""]
+        lines.append(_title(one, len(pins)))
+        if everything or not one.constraints:
+            lines += _table(report.snapshot, one, style, everything)
+        lines.append("")
     for each in report.findings:
         lines += [*finding_lines(each, style, explain), ""]
     return "\n".join([*lines, verdict_line(report, style)]) + "\n"

@@ -14,6 +14,7 @@ from .lock_build import (
 )
 from .lock_conflict import conflict
 from .locked import (
+    BY_BUILD,
     Held,
     admits,
     complete,
@@ -106,8 +107,9 @@ def not_pinned(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """A lock file leaves versions open.
 
     An entry is pinned by ``==`` or ``===`` without a wildcard, by a file, or by a commit of a
-    repository; of conda by ``==``, a build or a version of three numbers. Ranges, bare names and
-    branches let the next installation take something else. Constraints files are no locks.
+    repository; of conda by ``==``, a build or a version of three numbers, and a framework only
+    by its build, which alone says whether it has CUDA, and which. Ranges, bare names and branches
+    let the next installation take something else. Constraints files are no locks.
 
     Fix: the line with the version that is installed, or a lock that a tool writes
     (`preflight lock --write`).
@@ -138,6 +140,8 @@ def not_pinned(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 
 def _is_open(pin: Pin) -> bool:
+    if pin.manager and pin.name in BY_BUILD and not pin.build:
+        return True
     if exact(pin) is not None or pin.name in ("", "pip"):
         return False
     if pin.manager:

@@ -9,10 +9,10 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from .. import builds
 from ..lockfiles.applying import SUBDIRS, Target, holds
 from ..matrix import Matrix, Row
-from ..snapshot import Framework, Pin, Snapshot, known
+from ..snapshot import Fact, Framework, Pin, Snapshot, absent, known, unknown
 from . import driver, gpu
 from .common import framework_label, gpu_hidden
-from .locked import Held, evidence_of, exact, held, installed, severity, some, written
+from .locked import BY_BUILD, Held, evidence_of, exact, held, installed, severity, some, written
 from .registry import (
     FAIL,
     WARN,
@@ -376,7 +376,11 @@ def _frameworks(s: Snapshot, m: Matrix, one: Held) -> Iterator[Locked]:
     source = one.path
     for pin in one.pins:
         version = exact(pin)
-        if version is None or pin.manager or installed(s, pin) is not None and _same(s, pin):
+        if version is None or installed(s, pin) is not None and _same(s, pin):
+            continue
+        if pin.manager:
+            if pin.name in BY_BUILD:
+                yield Locked(pin, _of_conda(pin, version, source), None)
             continue
         release, _, local = version.partition("+")
         if pin.name == "torch":
@@ -392,6 +396,24 @@ def _frameworks(s: Snapshot, m: Matrix, one: Held) -> Iterator[Locked]:
             found = builds.jax_plugin(m, pin.name, version, source)
             if found:
                 yield Locked(pin, found, m.jax(pin.name, version))
+
+
+def _of_conda(pin: Pin, version: str, source: str) -> Framework:
+    """conda's build of a framework: its build string says which CUDA it has ("cuda126_…")."""
+    name = {"pytorch": "torch", "pytorch-gpu": "torch", "libtorch": "torch", "jaxlib": "jax"}
+    found = re.search(r"cuda_?(\d+?)\.?(\d)(?:_|$|cudnn)", pin.build)
+    cuda: Fact[str] = unknown(f"the build of {pin.name} is not said")
+    if found:
+        cuda = known(f"{found.group(1)}.{found.group(2)}", source)
+    elif "cpu" in pin.build:
+        cuda = absent(source)
+    return Framework(
+        name=known(name.get(pin.name, "tensorflow"), source),
+        version=known(version, source),
+        cuda=cuda,
+        arch_list=unknown("the code inside conda's build is in no table"),
+        build=known("conda", source),
+    )
 
 
 def _same(s: Snapshot, pin: Pin) -> bool:

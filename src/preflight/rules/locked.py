@@ -85,6 +85,10 @@ def complete(s: Snapshot) -> bool:
     return s.origin != "described" and bool(s.python.packages.value)
 
 
+#: Whose CUDA is in its build string alone, of conda.
+BY_BUILD = ("pytorch", "pytorch-gpu", "libtorch", "tensorflow", "tensorflow-gpu", "jaxlib")
+
+
 def exact(pin: Pin) -> Optional[str]:
     """The one version that an entry pins; None where it leaves it open."""
     spec = pin.spec
@@ -111,7 +115,9 @@ def admits(pin: Pin, version: str, build: str = "") -> bool:
 def written(pin: Pin) -> str:
     """An entry as its file has it."""
     build = f"={pin.build}" if pin.manager and pin.build else ""
-    return f"{pin.name}{pin.spec}{build}" + (f" @ {pin.url}" if pin.url and not pin.spec else "")
+    if pin.url and not pin.spec:
+        return f"{pin.name} @ {pin.url}" if pin.name else pin.url
+    return f"{pin.name}{pin.spec}{build}"
 
 
 def some(words: List[str]) -> str:
