@@ -127,7 +127,7 @@ def test_a_conda_environment_is_known_by_name_or_content(name: str) -> None:
         ("dependencies:\n  - numpy==\n", "line 2: 'numpy==' has an operator without a version"),
         ("dependencies:\n  - =1.2\n", "line 2: '=1.2' names no package"),
         ("dependencies:\n  - npm: [x]\n", "line 2: 'npm' is no installer that conda knows"),
-        ("dependencies:\n  - pip:\n    - a\n    - 'b ==='\n", "line 4: 'b ===' is no requirement"),
+        ("dependencies:\n  - pip:\n    - a\n    - 'b =='\n", "line 4: 'b ==' is no requirement"),
         (
             "dependencies:\n  - pip:\n    - |\n      a==1\n      --bad\n",
             "line 5: '--bad' is no option",

@@ -5,7 +5,7 @@ import pytest
 from preflight import lockfiles
 from preflight.lockfiles import applying
 from preflight.lockfiles.model import BadLock, NoLock
-from tests.lockfiles.reading import by_name, cut_off, read, sample, written
+from tests.lockfiles.reading import SAMPLES, by_name, cut_off, read, sample, written
 
 
 def test_every_package_of_every_platform_is_read() -> None:
@@ -63,6 +63,15 @@ def test_only_this_platforms_packages_are_for_this_job() -> None:
     assert len(here) == 12
     assert {one.build for one in here if one.name == "pytorch"} == {"cuda126_py311_0"}
     assert lock.conflicts.value == ()
+
+
+def test_a_package_that_another_one_does_not_take_is_a_conflict() -> None:
+    text = (SAMPLES / "conda-lock.yml").read_text("utf-8")
+    text = text.replace("python_abi: 3.11.* *_cp311", "python_abi: 3.11.* *_cp312", 1)
+    lock = applying.record(read(text, "conda-lock.yml"), "conda-lock.yml", applying.Target("3.11"))
+    (only,) = lock.conflicts.get(())
+    assert (only.owner, only.needs) == ("numpy 1.26.4", "python_abi 3.11.* *_cp312")
+    assert only.found == "3.11 5_cp311"
 
 
 MINIMAL = """version: 1

@@ -284,7 +284,9 @@ class _Graph:
         while todo:
             number, extra = todo.pop()
             for need in self.entries[number].needs:
-                if need.extra != extra or (need.group and need.group not in active):
+                if need.bound or need.extra != extra:
+                    continue
+                if need.group and need.group not in active:
                     continue
                 asked = need._replace(extra="", group="")
                 if asked in met:
@@ -339,22 +341,33 @@ class _Graph:
 
 def _conflicts(parsed: Parsed, why_not: List[str], path: str, target: Target) -> Iterator[s.Unmet]:
     """What an entry needs in a version that the lock does not give it."""
-    from .versions import satisfies
-
     given: Dict[str, List[Entry]] = {}
     for one, why in zip(parsed.entries, why_not):
         if not why:
             given.setdefault(one.name, []).append(one)
     for one, why in zip(parsed.entries, why_not):
         for need in one.needs if not why else ():
-            if not need.spec or need.extra or need.group or one.manager:
+            if not need.spec or need.extra or need.group:
                 continue
             if need.marker and holds(need.marker, target) is not True:
                 continue
-            versions = [e.spec[2:] for e in given.get(need.name, ()) if e.spec.startswith("==")]
-            if 0 < len(versions) <= MANY and not any(
-                satisfies(each, need.spec) for each in versions
-            ):
+            same = [e for e in given.get(need.name, ()) if e.spec.startswith("==")]
+            if one.manager:
+                same = [e for e in same if e.manager == one.manager]
+            if 0 < len(same) <= MANY and not any(_meets(e, need, one.manager) for e in same):
                 owner = f"{one.name} {one.spec.lstrip('=')}".strip()
-                asks = need.name + need.spec
-                yield s.Unmet(owner, need.name, asks, versions[0], path, one.line)
+                asks = f"{need.name} {need.spec}" if one.manager else need.name + need.spec
+                found = f"{same[0].spec[2:]} {same[0].build}".strip()
+                yield s.Unmet(owner, need.name, asks, found, path, one.line)
+
+
+def _meets(entry: Entry, need: Need, manager: str) -> bool:
+    """Whether a pinned entry is what another one needs, as its manager compares."""
+    if not manager:
+        from .versions import satisfies
+
+        return satisfies(entry.spec[2:], need.spec)
+    from . import conda_spec, conda_versions
+
+    version, build = conda_spec.version_and_build(need.spec)
+    return conda_versions.satisfies(entry.spec[2:], entry.build, version, build)

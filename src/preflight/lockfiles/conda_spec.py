@@ -96,6 +96,8 @@ def _spelled(version: str, build: str) -> str:
     if version.startswith("==") and "*" in version and not build:
         return version[2:]
     plain = version[1:]
+    if re.fullmatch(r"=[^=<>!~|,*()]*[^=<>!~|,*().]\*", version):
+        return version[:-1] + ".*"
     if build and version[0] == "=" and not _OPERATORS.search(plain):
         return "==" + plain
     return version
