@@ -28,10 +28,19 @@ _ARTEFACT = (
     rf"(?:, upload-time = {_DATE})?(?:, size = (?:0|[1-9]\d{{0,17}}))?"
     rf"(?:, upload-time = {_TEXT})?(?:, hashes = \{{ ?sha256 = {_TEXT} ?\}})?[ ]?\}}"
 )
+#: A dependency and a source as uv.lock spells them.
+_REGISTRY = rf"\{{ registry = {_TEXT} \}}"
+_NEED = (
+    rf"\{{ name = {_TEXT}(?:, version = {_TEXT})?(?:, source = {_REGISTRY})?"
+    rf"(?:, marker = {_TEXT})? \}}"
+)
 _BLOCK = re.compile(
-    rf"^([\w-]+) = (\[\n(?:[ ]*{_ARTEFACT},\n)+\]|\[{_ARTEFACT}\]|(?<=sdist = ){_ARTEFACT})$",
+    rf"^([\w-]+) = (\[\n(?:(?P<files>(?:[ ]*{_ARTEFACT},\n)+)|(?P<needs>(?:[ ]*{_NEED},\n)+)"
+    rf"|(?P<texts>(?:[ ]*{_TEXT},\n)+))\]|(?P<file>\[{_ARTEFACT}\]|(?<=sdist = ){_ARTEFACT})"
+    rf"|(?<=source = )(?P<registry>{_REGISTRY}))$",
     re.M | re.A,
 )
+KINDS = ("files", "file", "needs", "texts", "registry")
 #: The same again, with what is in it.
 _PARTS = re.compile(
     rf"\{{[ ]?(?:name = ({_TEXT}), )?(url|file|path) = ({_TEXT})(?:, hash = ({_TEXT}))?"
@@ -39,21 +48,32 @@ _PARTS = re.compile(
     rf"(?:, upload-time = {_TEXT})?(?:, hashes = \{{ ?sha256 = ({_TEXT}) ?\}})?[ ]?\}}",
     re.A,
 )
+_NEEDS = re.compile(
+    rf"\{{ name = ({_TEXT})(?:, version = ({_TEXT}))?(?:, source = \{{ registry = ({_TEXT}) \}})?"
+    rf"(?:, marker = ({_TEXT}))? \}}"
+)
 _ONE_PART = r"(?:[\w-]+|\"[^\"\n]*\"|'[^'\n]*')[ \t]*\.[ \t]*"
 _LONG_KEY = re.compile(rf"(?:^|[\[{{,])[ \t]*(?:{_ONE_PART}){{{PARTS}}}", re.M)
 
 
+class Taken(NamedTuple):
+    """An array or a table that was taken out: of which form, and its text."""
+
+    kind: str  # one of KINDS
+    text: str
+
+
 class Document(NamedTuple):
-    """A TOML document, the arrays that were taken out of it, and its text."""
+    """A TOML document, what was taken out of it, and its text."""
 
     tables: Dict[str, Any]
-    taken: Dict[str, str]
+    taken: Dict[str, Taken]
     text: str
 
 
 def load(text: str, lean: bool = True) -> Document:
     """The document in a text. Raises BadLock naming the line."""
-    taken: Dict[str, str] = {}
+    taken: Dict[str, Taken] = {}
     left = text
     # Within a string of several lines a line of that form may be no artefact.
     if lean and '"""' not in text and "'''" not in text:
@@ -61,14 +81,16 @@ def load(text: str, lean: bool = True) -> Document:
     return Document(_read(left), taken, text)
 
 
-def _take(text: str, taken: Dict[str, str]) -> str:
-    mark = "taken"
-    while mark in text:
-        mark += "_"
+def _take(text: str, taken: Dict[str, Taken]) -> str:
+    marks = (f"taken.{number}." for number in range(9))
+    mark = next((one for one in marks if one not in text), "")
+    if not mark:
+        return text
 
     def stand_in(found: Match[str]) -> str:
         key = f"{mark}{len(taken)}"
-        taken[key] = found.group(2)
+        kind = next(one for one in KINDS if found.group(one))
+        taken[key] = Taken(kind, found.group(2))
         return f'{found.group(1)} = "{key}"' + "\n" * found.group(2).count("\n")
 
     return _BLOCK.sub(stand_in, text)
@@ -100,9 +122,26 @@ def _bad(text: str, message: str) -> BadLock:
     return BadLock(line, f"is no TOML: {message[: found.start()]}")
 
 
-def whole(taken: str) -> Any:
-    """What tomllib would have read, of one array that was taken out."""
-    return _read(f"taken = {taken}")["taken"]
+def whole(taken: Taken) -> Any:
+    """What tomllib would have read, of one array or table that was taken out."""
+    if taken.kind == "registry":
+        return {"registry": taken.text.split('"')[1]}
+    if taken.kind == "needs":
+        return [_row(*one) for one in _NEEDS.findall(taken.text)]
+    if taken.kind == "texts":
+        return taken.text.split('"')[1::2]
+    return _read(f"taken = {taken.text}")["taken"]
+
+
+def _row(name: str, version: str, registry: str, marker: str) -> Dict[str, Any]:
+    found: Dict[str, Any] = {"name": name[1:-1]}
+    if version:
+        found["version"] = version[1:-1]
+    if registry:
+        found["source"] = {"registry": registry[1:-1]}
+    if marker:
+        found["marker"] = marker[1:-1]
+    return found
 
 
 class Given(NamedTuple):
@@ -115,11 +154,11 @@ class Given(NamedTuple):
     size: int
 
 
-def parts(taken: str) -> List[Given]:
+def parts(taken: Taken) -> List[Given]:
     """The artefacts of one array that was taken out."""
     return [
         Given(kind, place[1:-1], name[1:-1], _hash(one, other), int(size or 0))
-        for name, kind, place, one, size, other in _PARTS.findall(taken)
+        for name, kind, place, one, size, other in _PARTS.findall(taken.text)
     ]
 
 

@@ -20,7 +20,7 @@ class Table:
     def __init__(self, values: Any, line: int, place: str = "", taken: Any = None) -> None:
         self.line = line
         self.place = place
-        self.taken: Mapping[str, str] = taken or {}
+        self.taken: Mapping[str, lean.Taken] = taken or {}
         if not isinstance(values, dict):
             raise self.wrong("", values, "a table")
         self.values: Dict[str, Any] = values
@@ -35,7 +35,7 @@ class Table:
 
     def _get(self, key: str, default: object) -> Any:
         value = self.values.get(key, default)
-        taken = isinstance(value, str) and self.taken.get(value)
+        taken = self.taken.get(value) if isinstance(value, str) else None
         return lean.whole(taken) if taken else value
 
     def text(self, key: str, default: str = "") -> str:
@@ -118,8 +118,10 @@ class Table:
         value = self.values.get(key)
         if value is None:
             return ()
-        if isinstance(value, str) and value in self.taken:
-            return tuple(map(_artefact, lean.parts(self.taken[value])))
+        taken = self.taken.get(value) if isinstance(value, str) else None
+        if taken and taken.kind == "files":
+            return tuple(map(_artefact, lean.parts(taken)))
+        value = self._get(key, None)
         tables = [self.table(key)] if isinstance(value, dict) else self.tables(key)
         return tuple(_artefact(_spelled(one)) for one in tables)
 
