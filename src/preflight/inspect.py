@@ -8,7 +8,17 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
+from .probes import (
+    driver,
+    frameworks,
+    installed,
+    interpreter,
+    kernels,
+    linkage,
+    python_env,
+    system,
+    toolkit,
+)
 from .probes.place import place
 from .roots import Root
 
@@ -29,6 +39,7 @@ class Look(NamedTuple):
     python: str = ""
     command: Sequence[str] = ()
     timeout: float = 30.0
+    thorough: bool = False  # every installed file is hashed
 
 
 class Seen(NamedTuple):
@@ -64,7 +75,9 @@ def look(what: Look) -> Seen:
 
 
 def _task(probe: Probe, what: Look) -> isolate.Task:
-    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), probe.seconds)
+    # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
+    seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
 def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:
@@ -131,6 +144,12 @@ def _python(what: Look) -> s.Snapshot:
     )
 
 
+def _installed(what: Look) -> s.Snapshot:
+    python = _python(what).python
+    arch = system.read(what.root, what.env).arch.get("")
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
+
+
 def _linkage(what: Look) -> s.Snapshot:
     """What importing torch would load. The environment is read anew here and in `_kernels`:
     it is soon done, and the probes run side by side."""
@@ -172,6 +191,11 @@ PROBES: Dict[str, Probe] = {
         _python,
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
+    ),
+    "installed": Probe(
+        _installed,
+        15,
+        lambda why: s.Snapshot(python=s.PythonEnv(origins=why, locals=why, unmet=why, altered=why)),
     ),
     "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
