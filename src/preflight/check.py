@@ -27,6 +27,7 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             command=command,
             timeout=timeout or settings.timeout,
             locks=settings.locks,
+            thorough=settings.thorough,
         )
     )
     today = time.strftime("%Y-%m-%d")

@@ -12,6 +12,7 @@ from .lockfiles import applying
 from .probes import (
     driver,
     frameworks,
+    installed,
     interpreter,
     kernels,
     linkage,
@@ -43,6 +44,7 @@ class Look(NamedTuple):
     timeout: float = 30.0
     locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
     only: Sequence[str] = ()  # the probes to run; none: all
+    thorough: bool = False  # every installed file is hashed
 
 
 class Seen(NamedTuple):
@@ -82,7 +84,9 @@ def look(what: Look) -> Seen:
 
 
 def _task(probe: Probe, what: Look) -> isolate.Task:
-    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), probe.seconds)
+    # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
+    seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
 def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:
@@ -149,6 +153,12 @@ def _python(what: Look) -> s.Snapshot:
     )
 
 
+def _installed(what: Look) -> s.Snapshot:
+    python = _python(what).python
+    arch = system.read(what.root, what.env).arch.get("")
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
+
+
 def _linkage(what: Look) -> s.Snapshot:
     """What importing torch would load. The environment is read anew here and in `_kernels`:
     it is soon done, and the probes run side by side."""
@@ -206,6 +216,11 @@ PROBES: Dict[str, Probe] = {
         _python,
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
+    ),
+    "installed": Probe(
+        _installed,
+        15,
+        lambda why: s.Snapshot(python=s.PythonEnv(origins=why, locals=why, unmet=why, altered=why)),
     ),
     "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),

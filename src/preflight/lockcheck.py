@@ -52,7 +52,8 @@ def check(
         seen = inspect.look(
             inspect.Look(
                 root=root, env=settings.env, env_source=settings.env_source,
-                python=settings.python, timeout=settings.timeout, locks=files, only=PROBES,
+                python=settings.python, timeout=settings.timeout, locks=files,
+                only=PROBES, thorough=settings.thorough,
             )
         )  # fmt: skip
         snapshot = assume.apply(seen.snapshot, settings.assume, table)

@@ -9,7 +9,6 @@ distribution was installed to is not looked at.
 
 from __future__ import annotations
 
-import csv
 import errno
 import posixpath
 import re
@@ -161,6 +160,8 @@ def records(data: bytes) -> Iterator[Tuple[str, str, int]]:
 
 
 def _quoted(text: str) -> Iterator[List[str]]:
+    import csv
+
     reader = csv.reader(line + "\n" for line in text.split("\n"))
     while True:
         try:
