@@ -333,6 +333,16 @@ def test_a_file_against_itself(text, expected):
     assert set(say(CONFLICT, python="3.11", locks=lock(text))) == {expected}
 
 
+def test_a_file_that_is_found_beside_a_framework_only_warns():
+    """It may have been installed with --no-deps, and runs."""
+    text = "torch==2.6.0\nnvidia-nccl-cu12==2.23.4\n"
+    seen = live(text, {}, torch=torch("12.4", "2.6.0+cu124"), os={"arch": "x86_64"})
+    assert words(CONFLICT, seen) == ["warn"]
+    named = live(text, {}, torch=torch("12.4", "2.6.0+cu124"), os={"arch": "x86_64"}, named=True)
+    assert words(CONFLICT, named) == ["fail"]
+    assert words(CONFLICT, live(text, {}, os={"arch": "x86_64"})) == ["fail"]
+
+
 def test_constraints_of_the_image():
     both = [*lock("numpy>=2.0\n"), *lock("numpy==1.26.4\n", "/etc/pip/constraint.txt")]
     found = finding(CONFLICT, locks=both)
@@ -358,7 +368,7 @@ def test_what_is_installed_against_its_own_requirements_warns():
         s.Unmet("requests 2.0", "idna", "idna<4,>=2.5", "", "M"),
     )
     seen = with_python(snap("live"), unmet=rows)
-    assert words(CONFLICT, seen) == ["warn", "warn"]
+    assert words(CONFLICT, seen) == ["warn", "info"]
     first, second = findings(CONFLICT, seen)
     assert "torch 2.6.0 needs nvidia-nccl-cu12==2.21.5, and nvidia-nccl-cu12 2.23.4" in (
         first.summary

@@ -61,6 +61,8 @@ def described(given: s.Lock, target: Target) -> s.Lock:
         made = s.Lock(entries=s.known(pins, path), role=s.known(REQUIREMENTS, path))
     else:
         return given
+    # Whether somebody named it is not said of a described one.
+    made = replace(made, named=s.UNKNOWN)
     said = {name: one for name, one in vars(given).items() if one != s.UNKNOWN}
     return replace(made, **said)
 

@@ -10,7 +10,7 @@ from ..lockfiles.versions import satisfies
 from ..matrix import Matrix, numbers
 from ..snapshot import Pin, Snapshot, Unmet
 from .locked import Held, evidence_of, exact, held, installed, matters, severity, some
-from .registry import FAIL, WARN, Evidence, Finding, NotApplicable, Outcome, Passed
+from .registry import FAIL, INFO, WARN, Evidence, Finding, NotApplicable, Outcome, Passed
 
 _OF_CUDA = re.compile(r"nvidia-([a-z-]+)-cu(\d+)")
 #: Formats that hold the result of a resolver: their entries' own needs were checked there.
@@ -25,8 +25,10 @@ def conflict(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     nvidia-* libraries and triton that its own wheel pins, and with its torchvision and torchaudio;
     CUDA 11 and CUDA 12 wheels of one library, which overwrite each other; a Python that the lock
     excludes. Against constraints (``-c``, PIP_CONSTRAINT of NGC images) an entry that they
-    exclude warns: pip refuses it, and what is installed may run. What is installed against its
-    own requirements (as `pip check`, and behind extras, which that leaves out) warns too.
+    exclude warns: pip refuses it, and what is installed may run. So does a file that people wrote
+    and that was found beside an installed framework. What is installed against its own
+    requirements (as `pip check`, and behind extras, which that leaves out) warns where it is about
+    a framework, CUDA library or extension, and is mentioned elsewhere.
 
     Fix: the version that both admit, or one of the two entries less.
     """
@@ -58,7 +60,13 @@ def _itself(s: Snapshot, m: Matrix, one: Held) -> Iterator[Finding]:
 
 
 def _finding(
-    one: Held, pins: List[Pin], summary: str, needed: str, why: str, grade: str = FAIL
+    s: Snapshot,
+    one: Held,
+    pins: List[Pin],
+    summary: str,
+    needed: str,
+    why: str,
+    grade: str = "",
 ) -> Finding:
     return Finding(
         summary=f"{one.path}: {summary}",
@@ -68,7 +76,7 @@ def _finding(
         fix=(f"change {_where(pins, one.path)}: {needed}",),
         evidence=evidence_of(one, pins),
         subject=one.path,
-        severity=grade,
+        severity=grade or (severity(one, s) if one.lock.named.known else FAIL),
     )
 
 
@@ -91,7 +99,7 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
             if version is None or satisfies(version, other.spec):
                 continue
             yield _finding(
-                one, [first, second],
+                s, one, [first, second],
                 f"{name}{first.spec} and {name}{second.spec} exclude each other",
                 f"one of {name}{first.spec}, {name}{second.spec}",
                 "No version meets both, and the installer refuses the whole file.",
@@ -101,7 +109,7 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
 def _needs(s: Snapshot, one: Held) -> Iterator[Finding]:
     for row in one.lock.conflicts.get(()):
         yield _finding(
-            one, [Pin(row.name, f"=={row.found}", row.line)],
+            s, one, [Pin(row.name, f"=={row.found}", row.line)],
             f"{row.owner} needs {row.needs}, and it locks {row.name} {row.found}",
             row.needs or f"another {row.name or 'version'}",
             "What is locked contradicts what the package itself asks for.",
@@ -127,7 +135,7 @@ def _torch_pins(s: Snapshot, m: Matrix, one: Held) -> Iterator[Finding]:
         given = exact(mine) if mine else None
         if mine and given and wanted and not satisfies(given, f"=={wanted.strip()}"):
             yield _finding(
-                one, [torch, mine],
+                s, one, [torch, mine],
                 f"torch {version} needs {name}=={wanted.strip()}, and it says {name}{mine.spec}",
                 f"{name}=={wanted.strip()}",
                 "torch's wheel pins this library exactly: the resolver finds no solution "
@@ -158,7 +166,7 @@ def _companions(s: Snapshot, m: Matrix, one: Held) -> Iterator[Finding]:
         belongs = any(numbers(each) == numbers(release) for each in fits)
         if fits and not belongs and not m.accepts(name, public, release):
             yield _finding(
-                one, [torch, mine],
+                s, one, [torch, mine],
                 f"{name} {given} is for torch {', '.join(fits)}, and it says torch {version}",
                 f"torch=={fits[-1]}, or the {name} of torch {release}",
                 f"{name}'s wheel requires its own torch: the resolver finds no solution, or, with "
@@ -177,7 +185,7 @@ def _two_cudas(s: Snapshot, one: Held) -> Iterator[Finding]:
         if len({cuda for cuda, _pin in both}) > 1 and library in ("nccl", "cudnn"):
             pins = [pin for _cuda, pin in both]
             yield _finding(
-                one, pins,
+                s, one, pins,
                 f"{' and '.join(pin.name for pin in pins)} overwrite each other",
                 "the one that the framework was built with",
                 "Both put their libraries under the same names into the same directory; the last "
@@ -191,7 +199,7 @@ def _python(s: Snapshot, one: Held) -> Iterator[Finding]:
     asked = one.lock.python.value
     if have and asked and not satisfies(_full(have), asked):
         yield _finding(
-            one, [], f"it is for Python {asked}, and the job has Python {have}",
+            s, one, [], f"it is for Python {asked}, and the job has Python {have}",
             f"Python {asked}",
             "The installer refuses the lock under this Python.",
             severity(one, s),
@@ -205,7 +213,7 @@ def _python(s: Snapshot, one: Held) -> Iterator[Finding]:
     ]  # fmt: skip
     if refused:
         yield _finding(
-            one, refused,
+            s, one, refused,
             f"{some([f'{pin.name} needs Python {pin.python}' for pin in refused])}, and the job "
             f"has Python {have}",
             f"Python {refused[0].python}",
@@ -235,7 +243,7 @@ def _constrained(s: Snapshot, one: Held, looked: List[Held]) -> Iterator[Finding
                 )
                 if excluded:
                     yield _finding(
-                        one, [pin],
+                        s, one, [pin],
                         f"{pin.name}{pin.spec} is excluded by {other.path} ({limit.name}"
                         f"{limit.spec})",
                         f"{limit.name}{limit.spec}, or the constraint lifted (PIP_CONSTRAINT=)",
@@ -248,14 +256,18 @@ def _constrained(s: Snapshot, one: Held, looked: List[Held]) -> Iterator[Finding
 def _unmet(s: Snapshot, m: Matrix) -> Iterator[Finding]:
     """What is installed against its own requirements."""
     rows = s.python.unmet.get(())
-    grave = [row for row in rows if matters(m, row.name) and matters(m, row.owner.split(" ")[0])]
+    grave = [row for row in rows if any(matters(m, n) for n in (row.name, _owner(row)))]
     rest = [row for row in rows if row not in grave]
-    for group in (grave, rest):
+    for group, grade in ((grave, WARN), (rest, INFO)):
         if group:
-            yield _broken(group)
+            yield _broken(group, grade)
 
 
-def _broken(rows: List[Unmet]) -> Finding:
+def _owner(row: Unmet) -> str:
+    return row.owner.partition(" ")[0]
+
+
+def _broken(rows: List[Unmet], grade: str) -> Finding:
     words = [
         f"{row.owner} needs {row.needs}, and "
         + (f"{row.name} {row.found} is installed" if row.found else f"{row.name} is not installed")
@@ -273,7 +285,7 @@ def _broken(rows: List[Unmet]) -> Finding:
             Evidence("python.unmet", f"{row.owner}: {row.needs}", row.source) for row in rows[:20]
         ),
         subject="installed packages",
-        severity=WARN,
+        severity=grade,
     )
 
 
