@@ -20,7 +20,7 @@ MAIN = "main"
 def parse(text: str) -> Parsed:
     """The entries of a poetry.lock. Raises BadLock naming the line."""
     document = lean.load(text)
-    top = Table(document.tables, 0)
+    top = shapes.top(document)
     metadata = top.table("metadata")
     # Before poetry 1.0 the format had no version, but hashes of its own kind.
     version = metadata.text("lock-version", "1.0" if "hashes" in metadata.values else "")
@@ -204,29 +204,44 @@ def _project(
 
 
 def _asked_for(entries: Sequence[Entry]) -> List[int]:
-    """Entries that no other needs; of those that need each other in a ring, the first."""
-    by_name: Dict[str, List[int]] = {}
-    for number, one in enumerate(entries):
-        by_name.setdefault(one.name, []).append(number)
+    """Entries that nothing else brings; of those that need each other in a ring, the first.
+
+    One that only an extra of another brings is among them, for nothing in the file says which
+    extras the project asks for.
+    """
+    brings: Dict[Tuple[str, str], List[Need]] = {}
+    for one in entries:
+        for need in one.needs:
+            brings.setdefault((one.name, need.extra), []).append(need)
+    seen: Set[Tuple[str, str]] = set()
+    found: List[int] = []
+    left = [number for number, one in enumerate(entries) if not one.optional]
     needed = {need.name for one in entries for need in one.needs}
-    optional = [one.optional for one in entries]
-    free = [n for n, one in enumerate(entries) if one.name not in needed and not optional[n]]
-    direct = set(free)
-    taken: Set[int] = set()
-    seen: Set[str] = set()
-    found = []
-    for start in [*free, *(n for n in range(len(entries)) if not optional[n])]:
-        if start in taken or (entries[start].name in seen and start not in direct):
-            continue
-        taken.add(start)
-        found.append(start)
-        todo = [entries[start].name]
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo.extend(need.name for n in by_name.get(name, ()) for need in entries[n].needs)
+    for _ in range(2):
+        for number in left:
+            if entries[number].name not in needed and (entries[number].name, "") not in seen:
+                found.append(number)
+        _bring(brings, [entries[number].name for number in found], seen)
+        left = [number for number in left if (entries[number].name, "") not in seen]
+        needed = {n.name for number in left for n in entries[number].needs if not n.extra}
+    for number in left:
+        if (entries[number].name, "") not in seen:
+            found.append(number)
+            _bring(brings, [entries[number].name], seen)
     return found
+
+
+def _bring(
+    brings: Dict[Tuple[str, str], List[Need]], names: List[str], seen: Set[Tuple[str, str]]
+) -> None:
+    """Adds to `seen` all (name, extra) that some names bring, wherever that is."""
+    todo = [(name, "") for name in names]
+    while todo:
+        at = todo.pop()
+        if at not in seen:
+            seen.add(at)
+            for need in brings.get(at, ()):
+                todo.extend((need.name, extra) for extra in ("", *need.extras))
 
 
 def _only_on(files: Sequence[Artefact]) -> str:
