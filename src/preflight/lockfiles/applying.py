@@ -26,6 +26,7 @@ from .model import Entry, Need, Parsed, normalize
 
 #: What conda calls the platform of a machine.
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
+PYTHONS = tuple(f"3.{minor}.0" for minor in range(6, 16))
 #: More wheels of one entry than this are not named in the snapshot, only counted as many.
 WHEELS = 60
 #: A longer marker (uv writes all forks of its resolution) is not repeated in the snapshot.
@@ -210,10 +211,13 @@ def _holds(marker: str, target: Target) -> Optional[bool]:
     from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
     from packaging.version import InvalidVersion
 
-    if not target.python and ("python" in marker or "implementation_version" in marker):
-        return None
     try:
-        return bool(Marker(marker).evaluate(target.markers()))
+        read = Marker(marker)
+        if target.python or not ("python" in marker or "implementation_version" in marker):
+            return bool(read.evaluate(target.markers()))
+        # Of no known Python: what holds, or does not, for each there is.
+        each = {bool(read.evaluate(target._replace(python=one).markers())) for one in PYTHONS}
+        return each.pop() if len(each) == 1 else None
     except (InvalidMarker, UndefinedEnvironmentName, InvalidVersion, TypeError, RecursionError):
         return None
 

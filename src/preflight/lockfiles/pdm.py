@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from typing import Iterator, List, Tuple
 
-from . import lean, shapes
+from . import asked, lean, shapes
 from .model import Artefact, Entry, Need, Parsed, normalize, without_credentials
 from .shapes import Table
 
@@ -26,6 +26,8 @@ def parse(text: str) -> Parsed:
     tables = shapes.packages(document, "package")
     graph = not any("groups" in one.values for one in tables)
     entries = tuple(_entry(one, metadata) for one in tables)
+    if graph:
+        entries += (asked.project(entries, [""] * len(entries), {}),)
     targets = [
         (_platform(one.text("platform")), one.text("requires_python"))
         for one in metadata.tables("targets")

@@ -8,9 +8,9 @@ in the file. Oracle: `poetry export`.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
-from . import lean, shapes
+from . import asked, lean, shapes
 from .model import Artefact, Entry, Need, Parsed, normalize, without_credentials
 from .shapes import Table
 
@@ -35,7 +35,7 @@ def parse(text: str) -> Parsed:
     else:
         dev = [table.text("category") == "dev" for table in tables]
         groups = ["dev"] if any(dev) else []
-        entries.append(_project(entries, dev, extras))
+        entries.append(asked.project(entries, ["dev" if one else "" for one in dev], extras))
     return Parsed(
         "poetry",
         entries=tuple(entries),
@@ -183,74 +183,3 @@ def _parts(entry: Entry, package: Table) -> Iterator[Entry]:
     for marker in dict.fromkeys(spelled.get(group, "") for group in groups):
         those = tuple(group for group in groups if spelled.get(group, "") == marker)
         yield entry._replace(marker=marker, groups=() if MAIN in those else those)
-
-
-def _project(
-    entries: Sequence[Entry], dev: Sequence[bool], extras: Dict[str, Tuple[str, ...]]
-) -> Entry:
-    """What the project asks for, as far as the lock shows it: all that nothing else brings."""
-    needs = [Need(name, extra=extra) for extra, names in extras.items() for name in names]
-    for number in _asked_for(entries):
-        one = entries[number]
-        needs.append(
-            Need(
-                one.name,
-                marker=_only_on(one.files),
-                group="dev" if dev[number] else "",
-                version=one.spec[2:],
-            )
-        )
-    return Entry("", root=True, needs=tuple(needs))
-
-
-def _asked_for(entries: Sequence[Entry]) -> List[int]:
-    """Entries that nothing else brings; of those that need each other in a ring, the first.
-
-    One that only an extra of another brings is among them, for nothing in the file says which
-    extras the project asks for.
-    """
-    brings: Dict[Tuple[str, str], List[Need]] = {}
-    for one in entries:
-        for need in one.needs:
-            brings.setdefault((one.name, need.extra), []).append(need)
-    seen: Set[Tuple[str, str]] = set()
-    found: List[int] = []
-    left = [number for number, one in enumerate(entries) if not one.optional]
-    needed = {need.name for one in entries for need in one.needs}
-    for _ in range(2):
-        for number in left:
-            if entries[number].name not in needed and (entries[number].name, "") not in seen:
-                found.append(number)
-        _bring(brings, [entries[number].name for number in found], seen)
-        left = [number for number in left if (entries[number].name, "") not in seen]
-        needed = {n.name for number in left for n in entries[number].needs if not n.extra}
-    for number in left:
-        if (entries[number].name, "") not in seen:
-            found.append(number)
-            _bring(brings, [entries[number].name], seen)
-    return found
-
-
-def _bring(
-    brings: Dict[Tuple[str, str], List[Need]], names: List[str], seen: Set[Tuple[str, str]]
-) -> None:
-    """Adds to `seen` all (name, extra) that some names bring, wherever that is."""
-    todo = [(name, "") for name in names]
-    while todo:
-        at = todo.pop()
-        if at not in seen:
-            seen.add(at)
-            for need in brings.get(at, ()):
-                todo.extend((need.name, extra) for extra in ("", *need.extras))
-
-
-def _only_on(files: Sequence[Artefact]) -> str:
-    """A marker for an entry that has only wheels of one system that is not Linux.
-
-    What the project asks for has its marker in pyproject.toml only: without this, pywin32 would
-    be missing on every Linux machine.
-    """
-    for system, tag in (("win32", r"-win[\w]*\.whl"), ("darwin", r"-macosx[\w]*\.whl")):
-        if files and all(re.search(tag, one.name) for one in files):
-            return f"sys_platform == '{system}'"
-    return ""
