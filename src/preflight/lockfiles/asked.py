@@ -13,27 +13,29 @@ def project(
 ) -> Entry:
     """The project as an entry: its needs, some of the group at their entry's place in `groups`."""
     needs = [Need(name, extra=extra) for extra, names in extras.items() for name in names]
-    for number in _asked_for(entries):
+    # An entry of no group is asked for by what is in none: groups come after.
+    main = [number for number, group in enumerate(groups) if not group]
+    others = [number for number, group in enumerate(groups) if group]
+    seen: Set[Tuple[str, str]] = set()
+    _bring(_needs(entries, main), [need.name for need in needs], seen)
+    markers = _markers(entries)
+    for number in (*_asked_for(entries, main, seen), *_asked_for(entries, others, seen)):
         one = entries[number]
-        marker = _only_on(one.files)
+        marker = _only_on(one.files) or markers.get(one.name, "")
         needs.append(Need(one.name, "", marker, group=groups[number], version=one.spec[2:]))
     return Entry("", root=True, needs=tuple(needs))
 
 
-def _asked_for(entries: Sequence[Entry]) -> List[int]:
+def _asked_for(entries: Sequence[Entry], among: List[int], seen: Set[Tuple[str, str]]) -> List[int]:
     """Entries that nothing else brings; of those that need each other in a ring, the first.
 
     One that only an extra of another brings is among them, for nothing in the file says which
     extras the project asks for.
     """
-    brings: Dict[Tuple[str, str], List[Need]] = {}
-    for one in entries:
-        for need in one.needs:
-            brings.setdefault((one.name, need.extra), []).append(need)
-    seen: Set[Tuple[str, str]] = set()
+    brings = _needs(entries, among)
     found: List[int] = []
-    left = [number for number, one in enumerate(entries) if not one.optional]
-    needed = {need.name for one in entries for need in one.needs}
+    left = [number for number in among if not entries[number].optional]
+    needed = {need.name for number in among for need in entries[number].needs}
     for _ in range(2):
         for number in left:
             if entries[number].name not in needed and (entries[number].name, "") not in seen:
@@ -46,6 +48,28 @@ def _asked_for(entries: Sequence[Entry]) -> List[int]:
             found.append(number)
             _bring(brings, [entries[number].name], seen)
     return found
+
+
+def _needs(entries: Sequence[Entry], among: List[int]) -> Dict[Tuple[str, str], List[Need]]:
+    """What some entries need, by their name and the extra it comes with."""
+    found: Dict[Tuple[str, str], List[Need]] = {}
+    for number in among:
+        for need in entries[number].needs:
+            found.setdefault((entries[number].name, need.extra), []).append(need)
+    return found
+
+
+def _markers(entries: Sequence[Entry]) -> Dict[str, str]:
+    """Where any entry needs a name at all: the project's own marker is likely no wider."""
+    found: Dict[str, Dict[str, None]] = {}
+    for one in entries:
+        for need in one.needs:
+            found.setdefault(need.name, {})[need.marker] = None
+    return {
+        name: " or ".join(f"({one})" for one in markers)
+        for name, markers in found.items()
+        if "" not in markers
+    }
 
 
 def _bring(
