@@ -26,12 +26,15 @@ from .model import Entry, Need, Parsed, normalize
 
 #: What conda calls the platform of a machine.
 SUBDIRS = {"x86_64": "linux-64", "aarch64": "linux-aarch64"}
+PYTHONS = tuple(f"3.{minor}.0" for minor in range(6, 16))
 #: More wheels of one entry than this are not named in the snapshot, only counted as many.
 WHEELS = 60
 #: A longer marker (uv writes all forks of its resolution) is not repeated in the snapshot.
 MARKER = 400
 #: Of more groups and extras of one lock than this it is not said what each brings.
 SWITCHES = 40
+#: The extras that needs ask for change what is needed, which changes …: it is enough then.
+ROUNDS = 4
 #: Of more versions of one name than this none is looked for that fits.
 MANY = 50
 
@@ -208,10 +211,13 @@ def _holds(marker: str, target: Target) -> Optional[bool]:
     from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
     from packaging.version import InvalidVersion
 
-    if not target.python and ("python" in marker or "implementation_version" in marker):
-        return None
     try:
-        return bool(Marker(marker).evaluate(target.markers()))
+        read = Marker(marker)
+        if target.python or not ("python" in marker or "implementation_version" in marker):
+            return bool(read.evaluate(target.markers()))
+        # Of no known Python: what holds, or does not, for each there is.
+        each = {bool(read.evaluate(target._replace(python=one).markers())) for one in PYTHONS}
+        return each.pop() if len(each) == 1 else None
     except (InvalidMarker, UndefinedEnvironmentName, InvalidVersion, TypeError, RecursionError):
         return None
 
@@ -248,9 +254,12 @@ class _Graph:
         self.entries = parsed.entries
         self.target = target
         self.roots = self._starts()
+        self.needs: Dict[Tuple[int, str], List[Need]] = {}
         #: By (name, extra, version, place), the last two also empty: entries that have them.
         self.index: Dict[Tuple[str, str, str, str], List[int]] = {}
         for number, one in enumerate(parsed.entries):
+            for need in one.needs:
+                self.needs.setdefault((number, need.extra), []).append(need)
             version = one.spec[2:] if one.spec.startswith("==") else ""
             place = one.index_url or one.url
             keys = {
@@ -262,57 +271,69 @@ class _Graph:
             for key in keys:
                 self.index.setdefault(key, []).append(number)
 
-    def _starts(self) -> List[int]:
+    def _starts(self) -> Set[int]:
         """The project's own entries; where the lock has none, whatever nothing needs."""
         roots = [number for number, one in enumerate(self.entries) if one.root]
         if roots:
-            return roots
+            return {number for number in roots if not self.entries[number].optional} or {*roots}
         needed = {need.name for one in self.entries for need in one.needs}
-        return [
+        return {
             number
             for number, one in enumerate(self.entries)
             if one.name not in needed and not one.optional
-        ]
+        }
 
     def wanted(self, active: FrozenSet[str]) -> Set[int]:
         """The entries that are needed with these groups and extras of the project, by index."""
-        names = self._in_markers(active)
-        todo = [(number, "") for number in self.roots]
-        todo.extend((number, extra) for number in self.roots for extra in _extras(active))
-        seen = set(todo)
+        starts = {(number, extra) for number in self.roots for extra in ("", *_extras(active))}
+        names: Set[str] = set()
+        seen = starts
+        for _ in range(ROUNDS):
+            # An extra of one's own that a need asks for decides markers of conflicts, too.
+            more = self._in_markers(seen, active)
+            if more == names:
+                break
+            names = more
+            seen = self._reached(starts, active, names)
+        return {number for number, _extra in seen}
+
+    def _in_markers(self, seen: Set[Tuple[int, str]], active: FrozenSet[str]) -> Set[str]:
+        """How uv's markers spell what is asked of the project's own packages."""
+        found = set()
+        for number, extra in seen:
+            if self.entries[number].root:
+                own = f"{len(self.entries[number].name)}-{self.entries[number].name}"
+                found.add(f"extra-{own}-{extra}" if extra else f"project-{own}")
+                if number in self.roots:
+                    found.update(f"group-{own}-{one}" for one in active if ":" not in one)
+        return found
+
+    def _reached(
+        self, starts: Set[Tuple[int, str]], active: FrozenSet[str], names: Set[str]
+    ) -> Set[Tuple[int, str]]:
+        seen = set(starts)
+        todo = list(starts)
         met: Set[Need] = set()
         while todo:
             number, extra = todo.pop()
-            for need in self.entries[number].needs:
-                if need.bound or need.extra != extra:
+            for need in self.needs.get((number, extra), ()):
+                if need.bound:
                     continue
-                if need.group and need.group not in active:
+                if need.group and not (need.group in active and number in self.roots):
                     continue
-                asked = need._replace(extra="", group="")
-                if asked in met:
+                alike = need._replace(extra="", group="")
+                if alike in met:
                     continue
-                met.add(asked)
+                met.add(alike)
                 if need.marker and holds(need.marker, self.target, names) is False:
                     continue
                 for other in self._meant(need, names):
                     if other not in seen:
                         seen.add(other)
                         todo.append(other)
-        return {number for number, _extra in seen}
+        return seen
 
-    def _in_markers(self, active: FrozenSet[str]) -> List[str]:
-        """How uv's markers spell groups and extras of the project (of conflicts only)."""
-        found = []
-        for number in self.roots:
-            name = self.entries[number].name
-            own = f"{len(name)}-{name}"
-            found.append(f"project-{own}")
-            for one in active:
-                extra = one.startswith("extra:")
-                found.append(f"extra-{own}-{one[6:]}" if extra else f"group-{own}-{one}")
-        return found
-
-    def _meant(self, need: Need, names: List[str]) -> Iterator[Tuple[int, str]]:
+    def _meant(self, need: Need, names: Set[str]) -> Iterator[Tuple[int, str]]:
         """The entries that a need means, each alone and with the extras that are asked for."""
         for extra in ("", *need.extras):
             found = self.index.get((need.name, extra, need.version, need.source), [])
@@ -321,7 +342,7 @@ class _Graph:
             for number in found:
                 yield number, extra
 
-    def _fitting(self, found: List[int], need: Need, names: List[str]) -> List[int]:
+    def _fitting(self, found: List[int], need: Need, names: Set[str]) -> List[int]:
         """Of several versions of one name those that fit what is asked, and here."""
         from .versions import satisfies
 

@@ -34,9 +34,12 @@ _NEED = (
     rf"\{{ name = {_TEXT}(?:, version = {_TEXT})?(?:, source = {_REGISTRY})?"
     rf"(?:, marker = {_TEXT})? \}}"
 )
+#: A comma; poetry before 2.0 left it out after the last.
+_NEXT = r"(?:,\n|\n(?=\]))"
 _BLOCK = re.compile(
-    rf"^([\w-]+) = (\[\n(?:(?P<files>(?:[ ]*{_ARTEFACT},\n)+)|(?P<needs>(?:[ ]*{_NEED},\n)+)"
-    rf"|(?P<texts>(?:[ ]*{_TEXT},\n)+))\]|(?P<file>\[{_ARTEFACT}\]|(?<=sdist = ){_ARTEFACT})"
+    rf"^([\w-]+) = (\[\n(?:(?P<files>(?:[ ]*{_ARTEFACT}{_NEXT})+)"
+    rf"|(?P<needs>(?:[ ]*{_NEED}{_NEXT})+)|(?P<texts>(?:[ ]*{_TEXT}{_NEXT})+))\]"
+    rf"|(?P<file>\[{_ARTEFACT}\]|(?<=sdist = ){_ARTEFACT})"
     rf"|(?<=source = )(?P<registry>{_REGISTRY}))$",
     re.M | re.A,
 )

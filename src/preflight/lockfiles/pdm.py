@@ -6,9 +6,10 @@ wanted follows from what needs it. A package with extras is an entry of its own 
 
 from __future__ import annotations
 
+import re
 from typing import Iterator, List, Tuple
 
-from . import lean, shapes
+from . import asked, lean, shapes
 from .model import Artefact, Entry, Need, Parsed, normalize, without_credentials
 from .shapes import Table
 
@@ -19,22 +20,39 @@ _REPOSITORIES = ("git", "hg", "svn", "bzr")
 def parse(text: str) -> Parsed:
     """The entries of a pdm.lock. Raises BadLock naming the line."""
     document = lean.load(text)
-    metadata = Table(document.tables, 0).table("metadata")
+    metadata = shapes.top(document).table("metadata")
     version = metadata.text("lock_version")
     shapes.known_version(version, r"4(\.\d+)*", "lock_version", "4.x")
     tables = shapes.packages(document, "package")
     graph = not any("groups" in one.values for one in tables)
     entries = tuple(_entry(one, metadata) for one in tables)
-    targets = list(metadata.tables("targets"))
+    if graph:
+        entries += (asked.project(entries, [""] * len(entries), {}),)
+    targets = [
+        (_platform(one.text("platform")), one.text("requires_python"))
+        for one in metadata.tables("targets")
+    ]
+    everywhere = any(not platform for platform, _python in targets)
+    pythons = {python for _platform, python in targets}
     return Parsed(
         "pdm",
         entries=entries,
-        platforms=tuple(one.text("platform") for one in targets if one.text("platform")),
-        python=targets[0].text("requires_python") if len(targets) == 1 else "",
+        platforms=() if everywhere else tuple(dict.fromkeys(one for one, _python in targets)),
+        python=pythons.pop() if len(pythons) == 1 else "",
         graph=graph,
         switches=() if graph else _groups(metadata, entries),
         groupless=graph,
     )
+
+
+def _platform(target: str) -> str:
+    """A target ("manylinux_2_40_x86_64", "windows_amd64", "linux") as a marker."""
+    for system, pattern in (("linux", r"(?:many|musl)?linux"), ("win32", "win"), ("darwin", "mac")):
+        if re.match(pattern, target):
+            machine = re.search(r"_(x86_64|aarch64|amd64|arm64|x86|i686)$", target)
+            known = f" and platform_machine == '{machine.group(1)}'" if machine else ""
+            return f"sys_platform == '{system}'" + (known if system == "linux" else "")
+    return ""
 
 
 def _groups(metadata: Table, entries: Tuple[Entry, ...]) -> Tuple[str, ...]:

@@ -8,9 +8,9 @@ in the file. Oracle: `poetry export`.
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterator, List, Sequence, Set, Tuple
+from typing import Any, Dict, Iterator, List, Tuple
 
-from . import lean, shapes
+from . import asked, lean, shapes
 from .model import Artefact, Entry, Need, Parsed, normalize, without_credentials
 from .shapes import Table
 
@@ -20,7 +20,7 @@ MAIN = "main"
 def parse(text: str) -> Parsed:
     """The entries of a poetry.lock. Raises BadLock naming the line."""
     document = lean.load(text)
-    top = Table(document.tables, 0)
+    top = shapes.top(document)
     metadata = top.table("metadata")
     # Before poetry 1.0 the format had no version, but hashes of its own kind.
     version = metadata.text("lock-version", "1.0" if "hashes" in metadata.values else "")
@@ -35,7 +35,7 @@ def parse(text: str) -> Parsed:
     else:
         dev = [table.text("category") == "dev" for table in tables]
         groups = ["dev"] if any(dev) else []
-        entries.append(_project(entries, dev, extras))
+        entries.append(asked.project(entries, ["dev" if one else "" for one in dev], extras))
     return Parsed(
         "poetry",
         entries=tuple(entries),
@@ -183,59 +183,3 @@ def _parts(entry: Entry, package: Table) -> Iterator[Entry]:
     for marker in dict.fromkeys(spelled.get(group, "") for group in groups):
         those = tuple(group for group in groups if spelled.get(group, "") == marker)
         yield entry._replace(marker=marker, groups=() if MAIN in those else those)
-
-
-def _project(
-    entries: Sequence[Entry], dev: Sequence[bool], extras: Dict[str, Tuple[str, ...]]
-) -> Entry:
-    """What the project asks for, as far as the lock shows it: all that nothing else brings."""
-    needs = [Need(name, extra=extra) for extra, names in extras.items() for name in names]
-    for number in _asked_for(entries):
-        one = entries[number]
-        needs.append(
-            Need(
-                one.name,
-                marker=_only_on(one.files),
-                group="dev" if dev[number] else "",
-                version=one.spec[2:],
-            )
-        )
-    return Entry("", root=True, needs=tuple(needs))
-
-
-def _asked_for(entries: Sequence[Entry]) -> List[int]:
-    """Entries that no other needs; of those that need each other in a ring, the first."""
-    by_name: Dict[str, List[int]] = {}
-    for number, one in enumerate(entries):
-        by_name.setdefault(one.name, []).append(number)
-    needed = {need.name for one in entries for need in one.needs}
-    optional = [one.optional for one in entries]
-    free = [n for n, one in enumerate(entries) if one.name not in needed and not optional[n]]
-    direct = set(free)
-    taken: Set[int] = set()
-    seen: Set[str] = set()
-    found = []
-    for start in [*free, *(n for n in range(len(entries)) if not optional[n])]:
-        if start in taken or (entries[start].name in seen and start not in direct):
-            continue
-        taken.add(start)
-        found.append(start)
-        todo = [entries[start].name]
-        while todo:
-            name = todo.pop()
-            if name not in seen:
-                seen.add(name)
-                todo.extend(need.name for n in by_name.get(name, ()) for need in entries[n].needs)
-    return found
-
-
-def _only_on(files: Sequence[Artefact]) -> str:
-    """A marker for an entry that has only wheels of one system that is not Linux.
-
-    What the project asks for has its marker in pyproject.toml only: without this, pywin32 would
-    be missing on every Linux machine.
-    """
-    for system, tag in (("win32", r"-win[\w]*\.whl"), ("darwin", r"-macosx[\w]*\.whl")):
-        if files and all(re.search(tag, one.name) for one in files):
-            return f"sys_platform == '{system}'"
-    return ""

@@ -10,7 +10,7 @@ from .shapes import Table
 def parse(text: str) -> Parsed:
     """The entries of a pylock.toml. Raises BadLock naming the line."""
     document = lean.load(text)
-    top = Table(document.tables, 0)
+    top = shapes.top(document)
     shapes.known_version(top.text("lock-version"), r"1\.\d+", "lock-version", "1.x")
     entries = tuple(map(_entry, shapes.packages(document, "packages")))
     return Parsed(

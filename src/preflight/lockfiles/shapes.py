@@ -33,14 +33,15 @@ class Table:
     def _path(self, key: str) -> str:
         return ".".join(filter(None, (self.place, key))) or "this"
 
-    def _get(self, key: str, default: object) -> Any:
-        value = self.values.get(key, default)
-        taken = self.taken.get(value) if isinstance(value, str) else None
-        return lean.whole(taken) if taken else value
+    def value(self, key: str, default: object) -> Any:
+        """Whatever is there."""
+        found = self.values.get(key, default)
+        taken = self.taken.get(found) if isinstance(found, str) else None
+        return lean.whole(taken) if taken else found
 
     def text(self, key: str, default: str = "") -> str:
         """A string."""
-        value = self._get(key, default)
+        value = self.value(key, default)
         if isinstance(value, str):
             return value
         raise self.wrong(key, value, "a string")
@@ -61,21 +62,21 @@ class Table:
 
     def number(self, key: str) -> int:
         """A whole number, 0 where there is none."""
-        value = self._get(key, 0)
+        value = self.value(key, 0)
         if isinstance(value, int) and not isinstance(value, bool):
             return value
         raise self.wrong(key, value, "a number")
 
     def flag(self, key: str) -> bool:
         """True or false; false where it is not said."""
-        value = self._get(key, False)
+        value = self.value(key, False)
         if isinstance(value, bool):
             return value
         raise self.wrong(key, value, "true or false")
 
     def array(self, key: str) -> List[Any]:
         """An array of anything, empty where there is none."""
-        value = self._get(key, [])
+        value = self.value(key, [])
         if isinstance(value, list):
             return value
         raise self.wrong(key, value, "an array")
@@ -90,7 +91,7 @@ class Table:
 
     def table(self, key: str) -> Table:
         """A table, empty where there is none."""
-        return self._of(self._get(key, {}), key)
+        return self._of(self.value(key, {}), key)
 
     def tables(self, key: str) -> Iterator[Table]:
         """An array of tables."""
@@ -99,7 +100,7 @@ class Table:
 
     def one_or_more(self, key: str) -> Iterator[Any]:
         """What an array holds, or the one thing that is no array."""
-        value = self._get(key, [])
+        value = self.value(key, [])
         for one in value if isinstance(value, list) else [value]:
             yield self._of(one, key) if isinstance(one, dict) else one
 
@@ -119,9 +120,9 @@ class Table:
         if value is None:
             return ()
         taken = self.taken.get(value) if isinstance(value, str) else None
-        if taken and taken.kind == "files":
+        if taken and taken.kind in ("file", "files"):
             return tuple(map(_artefact, lean.parts(taken)))
-        value = self._get(key, None)
+        value = self.value(key, None)
         tables = [self.table(key)] if isinstance(value, dict) else self.tables(key)
         return tuple(_artefact(_spelled(one)) for one in tables)
 
@@ -181,9 +182,14 @@ def need(text: str, line: int) -> Need:
     )
 
 
+def top(document: lean.Document) -> Table:
+    """The table that is the whole document."""
+    return Table(document.tables, 0, "", document.taken)
+
+
 def packages(document: lean.Document, key: str) -> List[Table]:
     """The `[[key]]` of a document. Raises BadLock where they are no array of tables."""
-    found = Table(document.tables, 0).array(key)
+    found = top(document).array(key)
     names = [one.get("name") if isinstance(one, dict) else "" for one in found]
     lines = lean.headers(document, key, [one if isinstance(one, str) else "" for one in names])
     return [Table(one, line, key, document.taken) for one, line in zip(found, lines)]

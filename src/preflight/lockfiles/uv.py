@@ -12,8 +12,8 @@ from .shapes import Table
 def parse(text: str) -> Parsed:
     """The entries of a uv.lock. Raises BadLock naming the line."""
     document = lean.load(text)
-    top = Table(document.tables, 0)
-    version = document.tables.get("version")
+    top = shapes.top(document)
+    version = top.value("version", None)
     shapes.known_version("" if version is None else str(version), "1", "version", "version 1")
     manifest = top.table("manifest")
     members = [normalize(one) for one in manifest.texts("members")]
@@ -35,6 +35,7 @@ def _entry(package: Table, members: Sequence[str]) -> Entry:
     name, version = package.name(), package.text("version")
     source = package.table("source")
     own = source.text("virtual") == "." or source.text("editable") == "."
+    root = name in members if members else own
     index_url, url = _place(source)
     return Entry(
         name,
@@ -44,7 +45,9 @@ def _entry(package: Table, members: Sequence[str]) -> Entry:
         url=url,
         index_url=index_url,
         files=package.artefacts("sdist") + package.artefacts("wheels"),
-        root=name in members if members else own,
+        root=root,
+        # A member of the workspace is not what is installed, unless the project needs it.
+        optional=root and not own,
         needs=tuple(_needs(package)),
     )
 
@@ -108,8 +111,9 @@ def _script(manifest: Table) -> Iterator[Entry]:
 def _switches(entries: Sequence[Entry]) -> Tuple[str, ...]:
     """What may be asked for of the project: its extras, its groups."""
     found: Dict[str, None] = {}
-    for one in entries:
-        for need in one.needs if one.root else ():
+    roots = [one for one in entries if one.root]
+    for one in [one for one in roots if not one.optional] or roots:
+        for need in one.needs:
             if need.extra or need.group:
                 found[need.group or f"extra:{need.extra}"] = None
     return tuple(found)
