@@ -18,7 +18,7 @@ LAYERS = (
     ("__main__",),
     ("cli", "docs"),
     ("execute",),
-    ("check", "whatif", "tables_check", "linktree", "lockcheck"),
+    ("check", "whatif", "tables_check", "linktree", "lockcheck", "lockwrite"),
     ("inspect", "reports", "launch", "settings", "intake"),
     ("probes", "assume", "verdict"),
     ("policy", "pages"),

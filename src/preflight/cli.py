@@ -307,7 +307,10 @@ def _lock(words: List[str]) -> int:
     asked = settings.gather(args, os.environ)
     _writable(asked)
     if args.write:
-        return _lock_write(asked, args)
+        if args.file:
+            return _usage("lock: --write makes a lock of what is installed; no FILE is read")
+        _write(args.write, lockcheck.written(asked))
+        return 0
     elsewhere = lockcheck.Elsewhere(
         args.driver, tuple(args.gpu or ()), args.python_version, args.arch
     )

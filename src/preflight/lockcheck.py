@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import NamedTuple, Sequence, Tuple
 
-from . import assume, inspect, matrix, verdict
+from . import assume, inspect, lockwrite, matrix, verdict
 from . import snapshot as s
 from .lockfiles.applying import Target
 from .probes import locks, pip_config
@@ -18,6 +18,24 @@ from .settings import BadUsage, Settings
 #: What a lock is compared with; the framework's libraries are for the whole check.
 PROBES = ("kernel", "nvml", "libcuda", "libcuda-files", "python", "locks", "installed", "system")
 LOCK_RULES = tuple(one for one in RULES if one.rung == verdict.LOCK)
+
+
+def written(settings: Settings) -> str:
+    """The text of an honest lock of what is installed here. Raises BadUsage where it is unknown."""
+    root = Root(settings.root)
+    seen = inspect.look(
+        inspect.Look(
+            root=root, env=settings.env, env_source=settings.env_source, python=settings.python,
+            timeout=settings.timeout, only=("python", "installed", "system"),
+        )
+    ).snapshot  # fmt: skip
+    try:
+        return lockwrite.lines(
+            root, seen.python, seen.os.arch.get(""), matrix.load(settings.overlays),
+            time.strftime("%Y-%m-%d"),
+        )  # fmt: skip
+    except lockwrite.NothingToLock as error:
+        raise BadUsage(f"lock --write: {error}") from None
 
 
 class Elsewhere(NamedTuple):

@@ -437,6 +437,18 @@ class Matrix:
                 return row
         return None
 
+    def torch_options(self, version: str, variant: str) -> str:
+        """What pip must be told for a build that is not the default; empty where no row says it.
+
+        "--index-url URL", "--extra-index-url URL" or "-f URL".
+        """
+        rows = [r for r in self._tables["torch"].get("install", []) if version in r["versions"]]
+        exact = [row for row in rows if variant in row.get("variants", [])]
+        general = [row for row in rows if "variants" not in row]
+        for row in exact + general:
+            return str(row["options"]).replace("{variant}", variant)
+        return ""
+
     def torch_releases(self) -> List[str]:
         """Every torch release of the table, oldest first."""
         versions = {one for row in self.torch_builds() for one in row["versions"]}

@@ -74,6 +74,14 @@ def unmet(
         yield row
 
 
+def asked_for(root: Root, dists: Mapping[str, Distribution], python: str, arch: str) -> Set[str]:
+    """The normalized names that any of the distributions requires here, extras walked."""
+    check = _Check(root, dists, Target(python, arch))
+    for _row in check.rows():
+        pass
+    return check.asked
+
+
 def header(root: Root, dist: Distribution) -> Header:
     """The fields of a distribution's metadata; empty where it cannot be read."""
     path = _file(root, dist)
@@ -200,6 +208,7 @@ class _Check:
         self.target = target
         self.askers = {name: _Asker(one, header(root, one)) for name, one in dists.items()}
         self.told: Set[Tuple[str, str, str]] = set()
+        self.asked: Set[str] = set()
 
     def rows(self) -> Iterator[s.Unmet]:
         """The unmet requirements, those that pip tells too before those behind extras."""
@@ -214,6 +223,7 @@ class _Check:
                 if asked is None:
                     continue
                 wanted, extras, spec = asked
+                self.asked.add(wanted)
                 yield from self._judge(asker, extra, line, wanted, spec)
                 more = [(wanted, normalize(one)) for one in extras if wanted in self.askers]
                 todo.extend(one for one in more if one not in seen)
