@@ -319,11 +319,12 @@ class _Graph:
             for need in self.needs.get((number, extra), ()):
                 if need.group and not (need.group in active and number in self.roots):
                     continue
-                alike = need._replace(extra="", group="")
+                alike = need._replace(group="")
                 if alike in met:
                     continue
                 met.add(alike)
-                if need.marker and holds(need.marker, self.target, names) is False:
+                extras = {*names, extra} if extra else names
+                if need.marker and holds(need.marker, self.target, extras) is False:
                     continue
                 for other in self._meant(need, names):
                     if other not in seen:
