@@ -17,7 +17,6 @@ def project(
     main = [number for number, group in enumerate(groups) if not group]
     others = [number for number, group in enumerate(groups) if group]
     seen: Set[Tuple[str, str]] = set()
-    _bring(_needs(entries, main), [need.name for need in needs], seen)
     markers = _markers(entries)
     for number in (*_asked_for(entries, main, seen), *_asked_for(entries, others, seen)):
         one = entries[number]
@@ -64,7 +63,7 @@ def _markers(entries: Sequence[Entry]) -> Dict[str, str]:
     found: Dict[str, Dict[str, None]] = {}
     for one in entries:
         for need in one.needs:
-            found.setdefault(need.name, {})[need.marker] = None
+            found.setdefault(need.name, {})["" if need.extra else need.marker] = None
     return {
         name: " or ".join(f"({one})" for one in markers)
         for name, markers in found.items()

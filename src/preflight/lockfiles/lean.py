@@ -94,7 +94,10 @@ def _take(text: str, taken: Dict[str, Taken]) -> str:
         key = f"{mark}{len(taken)}"
         kind = next(one for one in KINDS if found.group(one))
         taken[key] = Taken(kind, found.group(2))
-        return f'{found.group(1)} = "{key}"' + "\n" * found.group(2).count("\n")
+        # What tomllib says of a value it says of the line where that ends: so does this one.
+        below = found.group(2).count("\n")
+        left = f'[{below * chr(10)}"{key}"]' if below else f'"{key}"'
+        return f"{found.group(1)} = {left}"
 
     return _BLOCK.sub(stand_in, text)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Any, Dict, Iterable, Iterator, List, Mapping, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import unquote
 
 from . import lean
@@ -36,8 +36,14 @@ class Table:
     def value(self, key: str, default: object) -> Any:
         """Whatever is there."""
         found = self.values.get(key, default)
-        taken = self.taken.get(found) if isinstance(found, str) else None
+        taken = self._taken(found)
         return lean.whole(taken) if taken else found
+
+    def _taken(self, found: object) -> Optional[lean.Taken]:
+        """What was taken out of the text where this stands in its place."""
+        if isinstance(found, list) and len(found) == 1:
+            found = found[0]
+        return self.taken.get(found) if isinstance(found, str) else None
 
     def text(self, key: str, default: str = "") -> str:
         """A string."""
@@ -116,10 +122,9 @@ class Table:
 
     def artefacts(self, key: str) -> Tuple[Artefact, ...]:
         """The files of an array, or the one of a table."""
-        value = self.values.get(key)
-        if value is None:
+        if key not in self.values:
             return ()
-        taken = self.taken.get(value) if isinstance(value, str) else None
+        taken = self._taken(self.values[key])
         if taken and taken.kind in ("file", "files"):
             return tuple(map(_artefact, lean.parts(taken)))
         value = self.value(key, None)
