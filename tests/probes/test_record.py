@@ -188,6 +188,13 @@ def test_a_record_that_is_too_large_is_told(image, monkeypatch):
     assert rows(image) == [("torch", "RECORD", "is larger than 100 bytes, and not read")]
 
 
+def test_a_record_with_too_many_lines_is_told(image, monkeypatch):
+    monkeypatch.setattr(record, "LINES", 2)
+    install(image, "torch", "2", {"a.so": "x", "b.so": "x"}, line("c.so", "x"))
+    ((_package, file, problem),) = rows(image)
+    assert file == "RECORD" and problem.startswith("has more than 2 lines")
+
+
 def nccls(image, there):
     """Two packages that own one file: whichever was unpacked last is there."""
     file = "nvidia/nccl/lib/libnccl.so.2"

@@ -35,13 +35,15 @@ PREFIXES = ("nvidia-", "jax-cuda", "jax-rocm", "transformer-engine-", "cupy-cuda
 #: replaced, modules stripped): it says nothing about what is there.
 REWRITERS = {"conda", "debian", "rpm", "apk", "nix", "guix", "pkgsrc", "portage"}
 
-#: A RECORD larger than this is not read (the largest public ones have some MB).
-RECORD_LIMIT = 64 << 20
+#: A RECORD larger than this is not read (the largest public ones have some MB), and of one no
+#: more lines than these are looked at (torch has some fifteen thousand).
+RECORD_LIMIT, LINES = 32 << 20, 200_000
 #: More altered files than these, of one package and of all, are counted and not named.
 NAMED, ROWS = 20, 300
 CHUNK = 1 << 20
 #: Files hashed at once; reading and hashing leave the interpreter to others.
 THREADS = 4
+BATCH_FILES, BATCH_BYTES = 256, 8 << 20
 
 _LIBRARY = re.compile(r"\.so(?:\.\d+)*$")
 _SITE = re.compile(r"(.*)/lib(?:32|64)?/python[\d.]+t?/(?:site|dist)-packages$")
@@ -73,6 +75,7 @@ class _Job(NamedTuple):
 
 
 _Bad = Tuple[str, str, str]  # package, file, problem
+_Digests = Tuple[Dict[str, str], str]  # {"sha256": "sha256=…"}, what is wrong
 
 
 def altered(
@@ -138,7 +141,10 @@ def _claims(
     site = posixpath.dirname(dist.where)
     label = f"{dist.name} {dist.version}"
     rows = records(data) if thorough else _libraries(data)
-    for file, hashed, size in rows:
+    for number, (file, hashed, size) in enumerate(rows):
+        if number >= LINES:
+            bad.append((name, "RECORD", f"has more than {LINES} lines: the rest is not looked at"))
+            return
         path = _inside(site, file)
         if path and not (thorough and _unsteady(file)):
             yield path, _Claim(name, label, file, hashed, size)
@@ -271,23 +277,21 @@ def _by_hash(root: Root, jobs: Sequence[_Job], progress: Optional[Progress]) -> 
     hashing = [one for one in jobs if any(claim.hash for claim in one.claims)]
     counter = _Counter(sum(one.size for one in hashing), progress)
 
-    def digest(job: _Job) -> Tuple[Dict[str, str], str]:
+    def digest(job: _Job) -> _Digests:
         return _digests(root, job, counter)
 
-    for at in range(0, len(hashing), 1000):  # a batch: so many answers are held at once
-        batch = hashing[at : at + 1000]
-        for job, (found, problem) in zip(batch, _map(digest, batch)):
-            claims = [one for one in job.claims if one.hash]
-            fits = [one for one in claims if found.get(one.hash.partition("=")[0]) == one.hash]
-            if problem:
-                yield claims[0].owner, claims[0].file, problem
-            elif not found or len(fits) == len(claims):
-                continue
-            elif _differ(job.claims):
-                yield _shared(claims, fits)
-            else:
-                name = claims[0].hash.partition("=")[0]
-                yield claims[0].owner, claims[0].file, f"has another {name}"
+    for job, (found, problem) in _each(hashing, digest):
+        claims = [one for one in job.claims if one.hash]
+        fits = [one for one in claims if found.get(one.hash.partition("=")[0]) == one.hash]
+        if problem:
+            yield claims[0].owner, claims[0].file, problem
+        elif not found or len(fits) == len(claims):
+            continue
+        elif _differ(job.claims):
+            yield _shared(claims, fits)
+        else:
+            name = claims[0].hash.partition("=")[0]
+            yield claims[0].owner, claims[0].file, f"has another {name}"
 
 
 class _Counter:
@@ -307,16 +311,35 @@ class _Counter:
                 self._progress(min(self._done, self._total), self._total)
 
 
-def _map(call: Callable[[_Job], Tuple[Dict[str, str], str]], jobs: Sequence[_Job]) -> List[
-    Tuple[Dict[str, str], str]
-]:  # fmt: skip
+def _each(
+    jobs: Sequence[_Job], call: Callable[[_Job], _Digests]
+) -> Iterator[Tuple[_Job, _Digests]]:
+    """Each job with its answer, in order. Threads take many small files at a time, or one large."""
     from concurrent.futures import ThreadPoolExecutor
 
+    def several(batch: Sequence[_Job]) -> List[_Digests]:
+        return [call(one) for one in batch]
+
     with ThreadPoolExecutor(THREADS) as pool:
-        return list(pool.map(call, jobs))
+        batches = list(_batches(jobs))
+        for batch, answers in zip(batches, pool.map(several, batches)):
+            yield from zip(batch, answers)
 
 
-def _digests(root: Root, job: _Job, counter: _Counter) -> Tuple[Dict[str, str], str]:
+def _batches(jobs: Sequence[_Job]) -> Iterator[List[_Job]]:
+    batch: List[_Job] = []
+    size = 0
+    for one in jobs:
+        batch.append(one)
+        size += one.size
+        if size >= BATCH_BYTES or len(batch) >= BATCH_FILES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _digests(root: Root, job: _Job, counter: _Counter) -> _Digests:
     """({"sha256": "sha256=…"}, what is wrong); nothing where the file may not be read."""
     import hashlib
     from base64 import urlsafe_b64encode

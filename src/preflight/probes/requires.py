@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import posixpath
 import re
+from itertools import takewhile
 from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from .. import snapshot as s
@@ -113,8 +114,8 @@ def _fields(text: str, name: str) -> List[str]:
     found = []
     for part in ("\n" + text).split(f"\n{name}:")[1:]:
         value, *rest = part.split("\n")
-        while rest and rest[0][:1] in (" ", "\t"):
-            value += " " + rest.pop(0).strip()
+        folded = list(takewhile(lambda line: line[:1] in (" ", "\t"), rest))
+        value = " ".join([value, *(line.strip() for line in folded)])
         found.append(value.strip())
     return found
 
