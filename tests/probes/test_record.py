@@ -7,10 +7,10 @@ import os
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from preflight.probes.installed import first_of_each
 
 from preflight import matrix
 from preflight.probes import record
+from preflight.probes.installed import first_of_each
 from preflight.roots import Root
 from tests.probes.fake_root import Image
 
