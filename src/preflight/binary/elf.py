@@ -15,6 +15,7 @@ import os
 import stat
 import struct
 from functools import lru_cache
+from itertools import compress, repeat
 from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
 
 #: More of these than that is garbage (libtorch_cuda.so has about 40 sections, 12 segments).
@@ -73,6 +74,17 @@ _RELOCATION = 24
 
 _CHUNK = 512
 
+#: The words of a symbol in columns: st_name; st_info, st_other and st_shndx together.
+_NAME, _KIND = 0, 1
+#: So many symbols of a hash table are passed over while one hash is looked up in it.
+_SCANNED_MEANWHILE = 24
+#: int() takes no more digits than some limit, of 640 at least; and more would take it long.
+_LONG_NAME = 600
+_HASH_START = bytes((4, 31, 2))  # 5381, in base 33
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvw"
+_REMAINDERS = b"\0" + bytes(_DIGITS[one % 33] for one in range(1, 256))
+_QUOTIENTS = b"\0" + bytes(_DIGITS[one // 33] for one in range(1, 256))
+
 
 class BadElf(ValueError):
     """Not an ELF file this module reads; the message says why."""
@@ -125,6 +137,13 @@ class Symbol(NamedTuple):
     size: int
 
 
+class Hashed(NamedTuple):
+    """Names to look for: their hashes, and how a table of hashes has them (see `hashed`)."""
+
+    hashes: Sequence[int]
+    words: Set[int]
+
+
 class Names(NamedTuple):
     """Symbols in columns: names, their `.gnu.version` words (None: no versions), their numbers."""
 
@@ -170,7 +189,6 @@ class ElfFile:
         self._strings: Optional[Tuple[int, int]] = None
         self._count: Optional[int] = None
         self._table: Optional[bytes] = None
-        self._kinds: Optional[Set[int]] = None
         self._texts: Dict[int, bytes] = {}
         self._texts_size = 0
 
@@ -345,37 +363,77 @@ class ElfFile:
 
     def exported(self) -> Names:
         """What other objects can bind to: defined, global or weak; duplicates differ in version."""
-        return self._named(self._exported_numbers())
+        return self._named(self._binding(range(self._first_hashed(), self.symbol_count())))
 
-    def _exported_numbers(self) -> Sequence[int]:
+    def exported_like(self, wanted: Hashed) -> Names:
+        """Those exported symbols whose hash is a wanted one: the names may be others still.
+
+        By the hash table, so that of a large library's names few are read; without one, all.
+        """
+        if _SYMTAB not in self._tags or _GNU_HASH not in self._tags:
+            return self.exported()
         first, count = self._first_hashed(), self.symbol_count()
-        values = self._values(first, count)
-        if 0 not in values and all(map(_can_bind, self._kinds_hashed())):
-            return range(first, count)  # as good as always: no need to look at each
-        words = self._column(1, first, count)
+        if count - first < len(wanted.hashes) * _SCANNED_MEANWHILE:
+            among = map(wanted.words.__contains__, self._words())
+            return self._named(self._binding(list(compress(range(first, count), among))))
+        numbers = {number for one in wanted.hashes for number in self._of_hash(one)}
+        return self._named(self._binding(sorted(one for one in numbers if one < count)))
+
+    def _binding(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Those of the symbols, in order, that others can bind to."""
+        if not numbers:
+            return numbers
+        first, end = numbers[0], numbers[-1] + 1
+        words, values = self._column(_KIND, first, end), self._values(first, end)
+        if len(numbers) < end - first:
+            words = [words[number - first] for number in numbers]
+            values = [values[number - first] for number in numbers]
+        fine = {word for word in set(words) if _can_bind(word)}
+        if 0 not in values and fine.issuperset(words):
+            return numbers  # as good as always: no need to look at each
         return [
             number
-            for number, word, value in zip(range(first, count), words, values)
-            if _can_bind(word) and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
+            for number, word, value in zip(numbers, words, values)
+            if word in fine and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
         ]
 
-    def _kinds_hashed(self) -> Set[int]:
-        """The st_info, st_other and st_shndx there are among the hashed symbols."""
-        if self._kinds is None:
-            self._kinds = set(self._column(1, self._first_hashed(), self.symbol_count()))
-        return self._kinds
+    def _words(self) -> List[int]:
+        """DT_GNU_HASH's word of every hashed symbol: its hash, with the lowest bit cleared."""
+        _, first, _, chains = self._gnu_hash()
+        size = max(0, self.symbol_count() - first) * 4
+        self._check(chains, size, "the hash table")
+        number = int.from_bytes(self.data[chains : chains + size], "little")
+        even = number & int.from_bytes(b"\xfe\xff\xff\xff" * (size // 4), "little")
+        return memoryview(even.to_bytes(size, "little")).cast("I").tolist()
 
     def undefined(self, weak: bool = False) -> Names:
         """What this file takes from others: the strong references, or else the weak ones."""
-        end = self._first_hashed()
-        if min(self._kinds_hashed(), default=0x10000) < 0x10000:
-            end = self.symbol_count()  # as in programs, which lend others their stub's address
-        words = self._column(1, 0, end)
-        binding = 2 if weak else 1
+        return self._named(self._references()[weak])
+
+    def references(self) -> Tuple[Names, Names]:
+        """Both of them: strong, weak."""
+        strong, weak = self._references()
+        return self._named(strong), self._named(weak)
+
+    def _references(self) -> Tuple[List[int], List[int]]:
+        first, count = self._first_hashed(), self.symbol_count()
+        # Hashed and undefined as well: in programs, which lend others their stub's address.
+        words = self._column(_KIND, 0, count if self._lends(first, count) else first)
         # Neither section nor a visibility that keeps the name to this object.
-        wanted = {one for one in set(words) if one < 0x10000 and not one & 0x300}
-        wanted = {one for one in wanted if one >> 4 & 15 == binding}
-        return self._named([number for number, word in enumerate(words) if word in wanted])
+        kinds = {one for one in set(words) if one < 0x10000 and not one & 0x300}
+        strong = {one for one in kinds if one >> 4 & 15 == 1}
+        weak = {one for one in kinds if one >> 4 & 15 == 2}
+        return _places(words, strong), _places(words, weak)
+
+    def _lends(self, first: int, count: int) -> bool:
+        """Whether one of these symbols has no section (st_shndx is 0)."""
+        if first >= count:
+            return False
+        table = self._offset(self._tags[_SYMTAB])
+        start, end = table + first * _SYMBOL.size, table + count * _SYMBOL.size
+        low, high = (self.data[start + at : end : _SYMBOL.size] for at in (6, 7))
+        both = int.from_bytes(low, "little") | int.from_bytes(high, "little")
+        return b"\0" in both.to_bytes(count - first, "little")
 
     def lookup(self, name: bytes) -> List[Symbol]:
         """The symbols of this name that the file's hash table finds, one per version."""
@@ -419,38 +477,40 @@ class ElfFile:
         return min(self._gnu_hash()[1], count) if count and _GNU_HASH in self._tags else 0
 
     def _column(self, which: int, first: int, end: int) -> List[int]:
-        """st_name (0), or the word of st_info, st_other and st_shndx (1), of some symbols."""
-        return self._symbols(first, end).cast("I")[which::6].tolist()
+        """st_name, or the word of st_info, st_other and st_shndx, of some symbols."""
+        with self._symbols(first, end) as rows, rows.cast("I") as words, words[which::6] as column:
+            return column.tolist()
 
     def _values(self, first: int, end: int) -> List[int]:
-        return self._symbols(first, end).cast("Q")[1::3].tolist()
+        with self._symbols(first, end) as rows, rows.cast("Q") as words, words[1::3] as column:
+            return column.tolist()
 
     def _symbols(self, first: int, end: int) -> memoryview:
+        """Symbols as they lie in the mapped file; to be released before that is closed."""
         if first >= end:
             return memoryview(b"")
         start = self._offset(self._tags[_SYMTAB])
-        return memoryview(self.data[start + first * _SYMBOL.size : start + end * _SYMBOL.size])
+        with memoryview(self.data) as data:
+            return data[start + first * _SYMBOL.size : start + end * _SYMBOL.size]
 
     def _named(self, numbers: Sequence[int]) -> Names:
         if not numbers:
             return Names([], [] if _VERSYM in self._tags else None, numbers)
-        versions = self._version_words()
-        if isinstance(numbers, range):
-            offsets = self._column(0, numbers.start, numbers.stop)
-            words = versions and versions[numbers.start : numbers.stop]
-        else:
-            every = self._column(0, 0, numbers[-1] + 1)
-            offsets = [every[number] for number in numbers]
-            words = versions and [versions[number] for number in numbers]
+        first, end = numbers[0], numbers[-1] + 1
+        offsets, words = self._column(_NAME, first, end), self._version_words(first, end)
+        if len(numbers) < end - first:
+            offsets = [offsets[number - first] for number in numbers]
+            words = words and [words[number - first] for number in numbers]
         return Names(self._strings_at(offsets), words, numbers)
 
-    def _version_words(self) -> Optional[List[int]]:
+    def _version_words(self, first: int, end: int) -> Optional[List[int]]:
+        """The `.gnu.version` words of some symbols; None where there are none."""
         count = self.symbol_count()
         if _VERSYM not in self._tags or not count:
             return None
         start = self._offset(self._tags[_VERSYM])
         self._check(start, count * 2, "symbol versions")
-        return memoryview(self.data[start : start + count * 2]).cast("H").tolist()
+        return memoryview(self.data[start + first * 2 : start + end * 2]).cast("H").tolist()
 
     def _strings_at(self, offsets: List[int]) -> List[bytes]:
         """Names by their place in the string table; bounded by its size, whatever the places."""
@@ -480,10 +540,13 @@ class ElfFile:
             yield from self._sysv_hashed(name)
 
     def _gnu_hashed(self, name: bytes) -> Iterator[int]:
+        return self._of_hash(gnu_hash(name))
+
+    def _of_hash(self, value: int) -> Iterator[int]:
+        """The symbols that DT_GNU_HASH has under a hash."""
         buckets, first, at, chains = self._gnu_hash()
         if not buckets:
             return
-        value = gnu_hash(name)
         number = self._word(at + value % buckets * 4)
         while first <= number < SYMBOL_LIMIT:
             word = self._word(chains + (number - first) * 4)
@@ -511,8 +574,8 @@ class ElfFile:
         return _SYMBOL.unpack_from(self.data, at)
 
     def _symbol(self, number: int, name: bytes, row: Tuple[int, ...]) -> Symbol:
-        words = self._version_words()
-        word = words[number] if words else 0
+        words = self._version_words(number, number + 1)
+        word = words[0] if words else 0
         version = self.version_names().get(word & 0x7FFF, b"")
         hidden, defined, weak = bool(word & _HIDDEN), bool(row[3]), row[1] >> 4 == 2
         return Symbol(name, version, hidden, defined, weak, row[4], row[5])
@@ -612,6 +675,23 @@ def gnu_hash(name: bytes) -> int:
     return value
 
 
+def hashed(names: Sequence[bytes]) -> Hashed:
+    """Names (without zero bytes) to look for in many tables.
+
+    The hash is a number of base 33 whose digits are the name's bytes, so int() reads it, many times
+    faster than a loop can: once from what is left of each byte after division by 33, once from the
+    quotients. Before the name stands what the hash starts from.
+    """
+    if max(map(len, names), default=0) > _LONG_NAME:
+        hashes = [gnu_hash(one) for one in names]
+    else:
+        text = b"".join([b"\0" + _HASH_START + one for one in names])[1:] if names else b""
+        low = map(int, text.translate(_REMAINDERS).split(b"\0"), repeat(33))
+        high = map(int, text.translate(_QUOTIENTS).split(b"\0"), repeat(33))
+        hashes = [one + 33 * two & 0xFFFFFFFF for one, two in zip(low, high)] if names else []
+    return Hashed(hashes, {one & ~1 for one in hashes})
+
+
 def sysv_hash(name: bytes) -> int:
     """The hash of DT_HASH (gABI, "Hash Table")."""
     value = 0
@@ -673,6 +753,10 @@ def _header(data: mmap.mmap, base: int = 0) -> Tuple[int, ...]:
 def _can_bind(word: int) -> bool:
     """Whether others can bind to a symbol with these st_info, st_other and st_shndx."""
     return word > 0xFFFF and bool(_VISIBLE[word & 0xFF])
+
+
+def _places(words: List[int], wanted: Set[int]) -> List[int]:
+    return [number for number, word in enumerate(words) if word in wanted] if wanted else []
 
 
 def _check_stretches(table: bytes) -> None:
