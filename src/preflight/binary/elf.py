@@ -16,7 +16,19 @@ import stat
 import struct
 from functools import lru_cache
 from itertools import compress, repeat
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
+from typing import (
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+    Union,
+)
 
 #: More of these than that is garbage (libtorch_cuda.so has about 40 sections, 12 segments).
 SECTION_LIMIT = 10_000
@@ -74,8 +86,20 @@ _RELOCATION = 24
 
 _CHUNK = 512
 
-#: The words of a symbol in columns: st_name; st_info, st_other and st_shndx together.
-_NAME, _KIND = 0, 1
+
+class _Column(NamedTuple):
+    """A part of symbols: its form, at which place of that size it is, and to read it of one."""
+
+    form: Literal["I", "Q"]
+    place: int
+    one: struct.Struct
+
+
+#: st_name; st_info, st_other and st_shndx together; st_value.
+_NAME, _KIND = _Column("I", 0, struct.Struct("<I")), _Column("I", 1, struct.Struct("<4xI"))
+_VALUE = _Column("Q", 1, struct.Struct("<8xQ"))
+#: So many symbols of a column are read while one is read by itself.
+_READ_MEANWHILE = 6
 #: So many symbols of a hash table are passed over while one hash is looked up in it.
 _SCANNED_MEANWHILE = 24
 #: int() takes no more digits than some limit, of 640 at least; and more would take it long.
@@ -188,7 +212,7 @@ class ElfFile:
         self._tags: Dict[int, int] = dict(self.dynamic)
         self._strings: Optional[Tuple[int, int]] = None
         self._count: Optional[int] = None
-        self._table: Optional[bytes] = None
+        self._checked = False
         self._texts: Dict[int, bytes] = {}
         self._texts_size = 0
 
@@ -365,29 +389,25 @@ class ElfFile:
         """What other objects can bind to: defined, global or weak; duplicates differ in version."""
         return self._named(self._binding(range(self._first_hashed(), self.symbol_count())))
 
-    def exported_like(self, wanted: Hashed) -> Names:
-        """Those exported symbols whose hash is a wanted one: the names may be others still.
+    def exported_like(self, wanted: Hashed) -> List[bytes]:
+        """Names of those exported symbols whose hash is a wanted one; there may be others still.
 
         By the hash table, so that of a large library's names few are read; without one, all.
         """
         if _SYMTAB not in self._tags or _GNU_HASH not in self._tags:
-            return self.exported()
+            return self.exported().names
         first, count = self._first_hashed(), self.symbol_count()
         if count - first < len(wanted.hashes) * _SCANNED_MEANWHILE:
             among = map(wanted.words.__contains__, self._words())
-            return self._named(self._binding(list(compress(range(first, count), among))))
-        numbers = {number for one in wanted.hashes for number in self._of_hash(one)}
-        return self._named(self._binding(sorted(one for one in numbers if one < count)))
+            numbers = list(compress(range(first, count), among))
+        else:
+            found = {number for one in wanted.hashes for number in self._of_hash(one)}
+            numbers = sorted(one for one in found if one < count)
+        return self._strings_at(self._picked(_NAME, self._binding(numbers)))
 
     def _binding(self, numbers: Sequence[int]) -> Sequence[int]:
         """Those of the symbols, in order, that others can bind to."""
-        if not numbers:
-            return numbers
-        first, end = numbers[0], numbers[-1] + 1
-        words, values = self._column(_KIND, first, end), self._values(first, end)
-        if len(numbers) < end - first:
-            words = [words[number - first] for number in numbers]
-            values = [values[number - first] for number in numbers]
+        words, values = self._picked(_KIND, numbers), self._picked(_VALUE, numbers)
         fine = {word for word in set(words) if _can_bind(word)}
         if 0 not in values and fine.issuperset(words):
             return numbers  # as good as always: no need to look at each
@@ -476,32 +496,39 @@ class ElfFile:
         count = self.symbol_count()
         return min(self._gnu_hash()[1], count) if count and _GNU_HASH in self._tags else 0
 
-    def _column(self, which: int, first: int, end: int) -> List[int]:
-        """st_name, or the word of st_info, st_other and st_shndx, of some symbols."""
-        with self._symbols(first, end) as rows, rows.cast("I") as words, words[which::6] as column:
-            return column.tolist()
+    def _picked(self, which: _Column, numbers: Sequence[int]) -> List[int]:
+        """One column of these symbols, which are in order."""
+        if not numbers:
+            return []
+        first, end = numbers[0], numbers[-1] + 1
+        if len(numbers) * _READ_MEANWHILE < end - first:
+            unpack, data = which.one.unpack_from, self.data
+            start, step = self._offset(self._tags[_SYMTAB]), _SYMBOL.size
+            return [unpack(data, start + number * step)[0] for number in numbers]
+        column = self._column(which, first, end)
+        if len(numbers) == end - first:
+            return column
+        return [column[number - first] for number in numbers]
 
-    def _values(self, first: int, end: int) -> List[int]:
-        with self._symbols(first, end) as rows, rows.cast("Q") as words, words[1::3] as column:
-            return column.tolist()
-
-    def _symbols(self, first: int, end: int) -> memoryview:
-        """Symbols as they lie in the mapped file; to be released before that is closed."""
+    def _column(self, which: _Column, first: int, end: int) -> List[int]:
+        """One column of the symbols from `first` to before `end`."""
         if first >= end:
-            return memoryview(b"")
-        start = self._offset(self._tags[_SYMTAB])
-        with memoryview(self.data) as data:
-            return data[start + first * _SYMBOL.size : start + end * _SYMBOL.size]
+            return []
+        table = self._offset(self._tags[_SYMTAB])
+        start, end = table + first * _SYMBOL.size, table + end * _SYMBOL.size
+        # Released here, since a mapped file that is viewed cannot be closed.
+        with memoryview(self.data) as data, data[start:end] as rows, rows.cast(which.form) as words:
+            found: List[int] = words[which.place :: _SYMBOL.size // words.itemsize].tolist()
+            return found
 
     def _named(self, numbers: Sequence[int]) -> Names:
         if not numbers:
             return Names([], [] if _VERSYM in self._tags else None, numbers)
         first, end = numbers[0], numbers[-1] + 1
-        offsets, words = self._column(_NAME, first, end), self._version_words(first, end)
-        if len(numbers) < end - first:
-            offsets = [offsets[number - first] for number in numbers]
-            words = words and [words[number - first] for number in numbers]
-        return Names(self._strings_at(offsets), words, numbers)
+        words = self._version_words(first, end)
+        if words and len(numbers) < end - first:
+            words = [words[number - first] for number in numbers]
+        return Names(self._strings_at(self._picked(_NAME, numbers)), words, numbers)
 
     def _version_words(self, first: int, end: int) -> Optional[List[int]]:
         """The `.gnu.version` words of some symbols; None where there are none."""
@@ -517,21 +544,27 @@ class ElfFile:
         start, size = self._string_table()
         if offsets and max(offsets) >= size:
             raise BadElf("a name lies outside the string table")
-        if self._table is None:
-            table = self.data[start : start + size]
-            self._table = table if table.endswith(b"\0") else table + b"\0"
-            _check_stretches(self._table)
-        table = self._table
+        table, start, end = self._terminated(start, start + size)
         find = table.find
         names: List[bytes] = []
         room = size * SHARING_LIMIT
         for at in range(0, len(offsets), _CHUNK):
-            more = [table[one : find(b"\0", one)] for one in offsets[at : at + _CHUNK]]
+            places = [start + one for one in offsets[at : at + _CHUNK]]
+            more = [table[one : find(b"\0", one, end)] for one in places]
             room -= sum(map(len, more))
             if room < 0:
                 raise BadElf("the string table makes no sense")
             names += more
         return names
+
+    def _terminated(self, start: int, end: int) -> Tuple[Union[bytes, mmap.mmap], int, int]:
+        """Where every name of the string table has an end: in the file, else in a copy."""
+        if not self._checked:
+            _check_stretches(self.data, start, end)
+            self._checked = True
+        if end == start or self.data[end - 1]:
+            return self.data[start:end] + b"\0", 0, end - start + 1
+        return self.data, start, end
 
     def _hashed(self, name: bytes) -> Iterator[int]:
         if _SYMTAB in self._tags and _GNU_HASH in self._tags:
@@ -653,6 +686,15 @@ class ElfFile:
 
 def map_file(host_path: str) -> mmap.mmap:
     """A regular file mapped for reading; raises OSError, and BadElf when it is empty."""
+    handle = open_file(host_path)
+    try:
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(handle)
+
+
+def open_file(host_path: str) -> int:
+    """A descriptor of a regular file; raises OSError, and BadElf when it is empty."""
     # Without blocking on a FIFO or acting on a device that lies where a library should.
     handle = os.open(host_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -661,9 +703,10 @@ def map_file(host_path: str) -> mmap.mmap:
             raise OSError(errno.EINVAL, "not a regular file", host_path)
         if not info.st_size:
             raise BadElf("empty file")
-        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
+    except BaseException:
         os.close(handle)
+        raise
+    return handle
 
 
 @lru_cache(maxsize=64)
@@ -759,8 +802,8 @@ def _places(words: List[int], wanted: Set[int]) -> List[int]:
     return [number for number, word in enumerate(words) if word in wanted] if wanted else []
 
 
-def _check_stretches(table: bytes) -> None:
-    for at in range(0, len(table) - NAME_STRETCH, NAME_STRETCH):
+def _check_stretches(table: mmap.mmap, start: int, end: int) -> None:
+    for at in range(start, end - NAME_STRETCH, NAME_STRETCH):
         if table.find(b"\0", at, at + NAME_STRETCH) < 0:
             raise BadElf("a name is too long")
 

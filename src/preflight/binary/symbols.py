@@ -234,13 +234,16 @@ class Checker:
     def _nowhere(self, plain: Set[bytes], order: Sequence[Object]) -> Set[bytes]:
         """Those of the names that no file has for a reference without a version.
 
-        They can come from any, so the largest are asked first; most are never asked.
+        They can come from any: those that are known are asked first, then the largest; most are
+        never asked.
         """
         wanted: Optional[elf.Hashed] = None
-        for provider in sorted(order, key=lambda one: -self._file(one).size):
+        files = [(self._file(one), one) for one in order]
+        files.sort(key=lambda pair: (pair[0].exports is None, -pair[0].size))
+        for known, provider in files:
             if not plain:
                 break
-            if self._file(provider).exports is None:
+            if known.exports is None:
                 wanted = wanted or elf.hashed(list(plain))
                 if not self._has_any(plain, provider, wanted):
                     continue
@@ -251,7 +254,7 @@ class Checker:
         """Whether the file has one of the names; those of a file without versions are taken."""
         known = self._file(provider)
         try:
-            names = self._map(provider).exported_like(wanted).names
+            names = self._map(provider).exported_like(wanted)
         except elf.BadElf:
             known.exports = NOTHING
             return False
