@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import Sequence
+from typing import TYPE_CHECKING, Sequence
 
-from . import assume, inspect, matrix, verdict
+from . import assume, inspect, matrix
 from .roots import Root
 from .settings import Settings
+
+if TYPE_CHECKING:
+    from . import verdict
 
 
 def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -> verdict.Report:
@@ -26,14 +29,24 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             python=settings.python,
             command=command,
             timeout=timeout or settings.timeout,
-        )
+        ),
+        meanwhile=_get_ready,
     )
     today = time.strftime("%Y-%m-%d")
     snapshot = assume.apply(replace(seen.snapshot, taken=today), settings.assume, table)
     looked = time.monotonic()
+    from . import verdict
+
     report = verdict.judge(snapshot, table, settings.policy, today)
     ended = time.monotonic()
     times = dict(seen.milliseconds)
     times["judge"] = round((ended - looked) * 1000, 1)
     times["total"] = round((ended - started) * 1000, 1)
     return verdict.with_times(report, times)
+
+
+def _get_ready() -> None:
+    """Import what judges: until then nobody needs it, and while the probes run there is time."""
+    from . import verdict
+
+    verdict.prepare()

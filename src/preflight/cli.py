@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence, Tuple, Type
 
 from . import __version__
 
@@ -65,16 +65,21 @@ def main(argv: Sequence[str]) -> int:
     rest = words[1:] if words[:1] == [name] else words
     if name == "check" and rest and not rest[0].startswith("-"):
         return _usage(f"{rest[0]!r} is no command: {', '.join(COMMANDS)}")
+    try:
+        return int(_RUN[name](rest))
+    except _mistakes() as error:  # asked for only when there is one
+        return _usage(str(error))
+
+
+def _mistakes() -> Tuple[Type[Exception], ...]:
+    """What says that a request, not preflight, is wrong."""
     from .assume import BadAssumption
     from .policy import BadPolicy
     from .settings import BadUsage
     from .tables import BadTables
     from .whatif import BadStack
 
-    try:
-        return int(_RUN[name](rest))
-    except (BadUsage, BadPolicy, BadAssumption, BadStack, BadTables) as error:
-        return _usage(str(error))
+    return BadUsage, BadPolicy, BadAssumption, BadStack, BadTables
 
 
 def _usage(problem: str) -> int:

@@ -47,14 +47,19 @@ class Probe(NamedTuple):
     live_only: bool = False
 
 
-def look(what: Look) -> Seen:
-    """All facts of one look; never raises, never waits past `what.timeout`."""
+def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
+    """All facts of one look; never raises, never waits past `what.timeout`.
+
+    `meanwhile` is called while the probes run.
+    """
     started = time.monotonic()
     deadline = started + what.timeout
     env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
     what = what._replace(env=env)
     wanted = {name: one for name, one in PROBES.items() if what.root.live or not one.live_only}
-    answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
+    started_first = sorted(wanted, key=lambda name: name not in LONGEST)
+    tasks = {name: _task(wanted[name], what) for name in started_first}
+    answers = isolate.run(tasks, deadline, meanwhile)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts["linkage"]))
@@ -180,6 +185,10 @@ PROBES: Dict[str, Probe] = {
     ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }
+
+
+#: Started first, since the others are done while these are not.
+LONGEST = ("linkage", "kernels")
 
 
 # -- putting the parts together ---------------------------------------------------------------

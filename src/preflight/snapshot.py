@@ -10,8 +10,10 @@ and let a probe or an intake fill it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from .records import record as record  # the rules know no more of preflight than this module
 
 SCHEMA = "preflight.snapshot/1"
 
@@ -21,7 +23,7 @@ NOT_LOOKED = "not looked at"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Observation(Generic[T]):
     """What a second witness said about the same fact, where it differs from the first."""
 
@@ -29,7 +31,7 @@ class Observation(Generic[T]):
     source: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fact(Generic[T]):
     """One observed value with its evidence.
 
@@ -103,7 +105,7 @@ def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
     return field(default=UNKNOWN, metadata={"kind": kind, "item": item})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -115,7 +117,7 @@ class System:
     container: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PciDevice:
     """A GPU as the PCI bus shows it, whether or not a driver is loaded."""
 
@@ -123,7 +125,7 @@ class PciDevice:
     device: Fact[str] = _fact(TEXT)  # vendor:device, as in "10de:20b2"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """The side of the machine that the container lives on."""
 
@@ -139,7 +141,7 @@ class Host:
     cpus: Fact[float] = _fact(NUMBER)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FabricManager:
     """Fabric Manager of an NVSwitch system."""
 
@@ -147,7 +149,7 @@ class FabricManager:
     state: Fact[str] = _fact(TEXT)  # running, not-running, in-progress, failed
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mps:
     """The MPS daemon that the environment points at."""
 
@@ -155,7 +157,7 @@ class Mps:
     reachable: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Driver:
     """The kernel driver, and the user-mode driver library (libcuda) that would be loaded."""
 
@@ -173,7 +175,7 @@ class Driver:
     mps: Fact[Mps] = _fact(RECORD, Mps)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compat:
     """A cuda-compat (forward compatibility) libcuda in the image."""
 
@@ -185,7 +187,7 @@ class Compat:
     device_brands: Fact[Tuple[str, ...]] = _fact(TEXTS)  # NVML brand numbers, from the note
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gpu:
     """GPUs as the driver reports them; `count` alike ones in one record."""
 
@@ -202,7 +204,7 @@ class Gpu:
     vgpu: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Toolkit:
     """The CUDA toolkit in the image. It says nothing about the framework's CUDA."""
 
@@ -211,7 +213,7 @@ class Toolkit:
     nvcc: Fact[str] = _fact(TEXT)  # path, or version where only that is known
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PythonEnv:
     """The Python environment that the job would use, read from its files."""
 
@@ -224,7 +226,7 @@ class PythonEnv:
     packages_conda: Fact[Mapping[str, str]] = _fact(NAMES)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Framework:
     """One framework build. `cuda` absent: a CPU build; `hip` known: a ROCm build."""
 
@@ -243,7 +245,7 @@ class Framework:
     import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Code:
     """The GPU code inside one library of a framework or extension, read from the file."""
 
@@ -255,7 +257,7 @@ class Code:
     main: Fact[bool] = _fact(FLAG)  # false: a part that only some operations use
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BuiltFor:
     """What a compiled extension was built against."""
 
@@ -267,7 +269,7 @@ class BuiltFor:
     numpy: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Extension:
     """A compiled extension."""
 
@@ -278,7 +280,7 @@ class Extension:
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of torch's, which this torch lacks
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Library:
     """A shared library as the loader would resolve it."""
 
@@ -294,7 +296,7 @@ class Library:
     required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Job:
     """How the job is launched."""
 
@@ -308,7 +310,7 @@ class Job:
     loader_workers: Fact[int] = _fact(INT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Image:
     """The image's own configuration."""
 
@@ -322,7 +324,7 @@ class Image:
     require_cuda: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lock:
     """A lock file, as text or as what was read from it."""
 
@@ -337,7 +339,7 @@ def _section(kind: Type[Any]) -> Any:
     return field(default_factory=kind, metadata={"section": kind})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Snapshot:
     """All facts of one look.
 
