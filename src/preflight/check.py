@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Sequence
 
-from . import assume, inspect, matrix
+from . import assume, inspect
 from .roots import Root
 from .settings import Settings
 
@@ -17,10 +17,12 @@ if TYPE_CHECKING:
 def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -> verdict.Report:
     """The report on `settings.root`; `command` is what would be started there.
 
-    Raises assume.BadAssumption; everything else that goes wrong while looking is an unknown fact.
+    Raises assume.BadAssumption and tables.BadTables; everything else that goes wrong while looking
+    is an unknown fact.
     """
     started = time.monotonic()
-    table = matrix.load(settings.overlays)
+    if settings.overlays:
+        _get_ready(settings)  # what is wrong with them is said before anybody waits
     seen = inspect.look(
         inspect.Look(
             root=Root(settings.root),
@@ -30,13 +32,14 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             command=command,
             timeout=timeout or settings.timeout,
         ),
-        meanwhile=_get_ready,
+        meanwhile=lambda: _get_ready(settings),
     )
+    from . import matrix, verdict
+
+    table = matrix.load(settings.overlays)
     today = time.strftime("%Y-%m-%d")
     snapshot = assume.apply(replace(seen.snapshot, taken=today), settings.assume, table)
     looked = time.monotonic()
-    from . import verdict
-
     report = verdict.judge(snapshot, table, settings.policy, today)
     ended = time.monotonic()
     times = dict(seen.milliseconds)
@@ -45,8 +48,9 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
     return verdict.with_times(report, times)
 
 
-def _get_ready() -> None:
-    """Import what judges: until then nobody needs it, and while the probes run there is time."""
-    from . import verdict
+def _get_ready(settings: Settings) -> None:
+    """Import what judges, and read its tables: while the probes run there is time for it."""
+    from . import matrix, verdict
 
+    matrix.load(settings.overlays)
     verdict.prepare()

@@ -51,6 +51,24 @@ command's own, 126 or 127 when it cannot be run.
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. What argparse asks for that imports compressors, for each option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """As shutil.get_terminal_size says it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:  # no terminal
+        return 80
+
+
 class _Parser(argparse.ArgumentParser):
     """One line on wrong usage, and exit code 2."""
 
@@ -104,7 +122,7 @@ def _parser(command: str, usage: str) -> _Parser:
         usage=usage,
         description=PURPOSE.get(command, DESCRIPTION),
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"preflight {__version__}")

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from . import assume, check, handover, launch, matrix, settings
+from . import assume, check, handover, launch, settings
 from .policy import BadPolicy
 from .snapshot import Snapshot
 from .tables import BadTables
@@ -24,7 +24,10 @@ def run(args: argparse.Namespace, command: Sequence[str]) -> int:
     lenient = (args.mode or os.environ.get("PREFLIGHT_MODE", "")).strip().lower()
     try:
         asked = settings.gather(args, os.environ)
-        assume.apply(Snapshot(), asked.assume, matrix.load(asked.overlays))  # said before, not late
+        if asked.assume or asked.overlays:  # what is wrong with them is said before, not late
+            from . import matrix
+
+            assume.apply(Snapshot(), asked.assume, matrix.load(asked.overlays))
     except (settings.BadUsage, BadPolicy, assume.BadAssumption, BadTables) as error:
         if lenient == "warn":
             handover.Log().say(f"{error}; starting anyway (mode warn)")

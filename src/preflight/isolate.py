@@ -69,7 +69,13 @@ def run(
             running[name] = _start(task, deadline)
         except OSError as error:
             answers[name] = Answer(None, f"no child process could be started: {error.strerror}", 0)
-    meanwhile()
+    try:
+        meanwhile()
+    except BaseException:
+        for child in running.values():
+            os.close(child.pipe)
+            _kill(child.pid)
+        raise
     while running:
         _wait(running)
         now = time.monotonic()

@@ -26,6 +26,7 @@ def _made(cls: Type[Any]) -> Type[Any]:
         setattr(cls, f"_{method.__name__}__", method)
     made = dataclass(init=False, repr=False, eq=False)(cls)
     made.__record_names__ = tuple(one.name for one in fields(made))
+    made.__record_keys__ = frozenset(made.__record_names__)
     made.__record_defaults__ = {
         one.name: one.default for one in fields(made) if one.default is not MISSING
     }
@@ -47,7 +48,7 @@ def _init(self: Any, *values: Any, **named: Any) -> None:
     state.update(zip(names, values))
     state.update(named)
     taken_twice = values and not named.keys().isdisjoint(names[: len(values)])
-    if len(state) != len(names) or len(values) > len(names) or taken_twice:
+    if state.keys() != self.__record_keys__ or len(values) > len(names) or taken_twice:
         raise TypeError(f"{type(self).__name__}() takes each once of: {', '.join(names)}")
 
 

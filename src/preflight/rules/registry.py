@@ -12,10 +12,12 @@ from __future__ import annotations
 
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
 
-from ..matrix import Matrix
 from ..snapshot import UNKNOWN, Fact, Snapshot, record
+
+if TYPE_CHECKING:
+    from ..matrix import Matrix
 
 FAIL, WARN, INFO, OFF = "fail", "warn", "info", "off"
 
@@ -70,7 +72,7 @@ class Passed:
 
 
 Outcome = Union[Finding, Undecided, NotApplicable, Passed]
-Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
+Judge = Callable[[Snapshot, "Matrix"], Iterator[Outcome]]
 
 
 @lru_cache(maxsize=None)
