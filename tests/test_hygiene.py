@@ -27,7 +27,7 @@ LAYERS = (
     ("isolate", "binary", "snapshot_json", "lockfiles", "builds"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
-    ("tables_schema", "files"),
+    ("tables_schema", "files", "records"),
 )
 LEVEL: Dict[str, int] = {name: at for at, names in enumerate(LAYERS) for name in names}
 #: The one way up: exec writes its report files as check does.

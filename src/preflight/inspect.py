@@ -8,20 +8,7 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .lockfiles import applying
-from .probes import (
-    driver,
-    frameworks,
-    installed,
-    interpreter,
-    kernels,
-    linkage,
-    locks,
-    pip_config,
-    python_env,
-    system,
-    toolkit,
-)
+from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
 from .probes.place import place
 from .roots import Root
 
@@ -63,8 +50,11 @@ class Probe(NamedTuple):
     live_only: bool = False
 
 
-def look(what: Look) -> Seen:
-    """All facts of one look; never raises, never waits past `what.timeout`."""
+def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
+    """All facts of one look; never raises, never waits past `what.timeout`.
+
+    `meanwhile` is called while the probes run.
+    """
     started = time.monotonic()
     deadline = started + what.timeout
     env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
@@ -74,7 +64,9 @@ def look(what: Look) -> Seen:
         for name, one in PROBES.items()
         if (what.root.live or not one.live_only) and (not what.only or name in what.only)
     }
-    answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
+    started_first = sorted(wanted, key=lambda name: name not in LONGEST)
+    tasks = {name: _task(wanted[name], what) for name in started_first}
+    answers = isolate.run(tasks, deadline, meanwhile)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
@@ -154,6 +146,8 @@ def _python(what: Look) -> s.Snapshot:
 
 
 def _installed(what: Look) -> s.Snapshot:
+    from .probes import installed  # by this child alone
+
     python = _python(what).python
     arch = system.read(what.root, what.env).arch.get("")
     return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
@@ -175,6 +169,9 @@ def _kernels(what: Look) -> s.Snapshot:
 
 def _locks(what: Look) -> s.Snapshot:
     """The lock files, read for the job's Python. Without any, the environment is not read."""
+    from .lockfiles import applying
+    from .probes import locks, pip_config
+
     at = place(what.root, what.env)
     if not what.locks and not locks.found(what.root, what.env, at.cwd):
         return s.Snapshot(locks=s.known((), at.cwd))
@@ -230,6 +227,10 @@ PROBES: Dict[str, Probe] = {
     ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }
+
+
+#: Started first, since the others are done while these are not.
+LONGEST = ("linkage", "kernels")
 
 
 # -- putting the parts together ---------------------------------------------------------------

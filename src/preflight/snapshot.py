@@ -10,8 +10,10 @@ and let a probe or an intake fill it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from .records import record as record  # the rules know no more of preflight than this module
 
 SCHEMA = "preflight.snapshot/1"
 
@@ -21,7 +23,7 @@ NOT_LOOKED = "not looked at"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Observation(Generic[T]):
     """What a second witness said about the same fact, where it differs from the first."""
 
@@ -29,7 +31,7 @@ class Observation(Generic[T]):
     source: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fact(Generic[T]):
     """One observed value with its evidence.
 
@@ -107,7 +109,7 @@ def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
 # texts and numbers. Empty: not said.
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pin:
     """One entry of a lock file or requirements file."""
 
@@ -131,7 +133,7 @@ class Pin:
     gone: str = ""  # "yes": it lies in a local file that is not there
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Unmet:
     """A requirement that what is there does not meet."""
 
@@ -143,7 +145,7 @@ class Unmet:
     line: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Altered:
     """A file of an installed distribution that is not as its installer recorded it."""
 
@@ -152,7 +154,7 @@ class Altered:
     problem: str = ""  # "is missing", "has 12 bytes, recorded are 4096", "has another sha256"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Origin:
     """Where an installed distribution came from, where that was no index."""
 
@@ -165,7 +167,7 @@ class Origin:
     installer: str = ""  # pip, uv, conda, …
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -177,7 +179,7 @@ class System:
     container: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PciDevice:
     """A GPU as the PCI bus shows it, whether or not a driver is loaded."""
 
@@ -185,7 +187,7 @@ class PciDevice:
     device: Fact[str] = _fact(TEXT)  # vendor:device, as in "10de:20b2"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """The side of the machine that the container lives on."""
 
@@ -201,7 +203,7 @@ class Host:
     cpus: Fact[float] = _fact(NUMBER)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FabricManager:
     """Fabric Manager of an NVSwitch system."""
 
@@ -209,7 +211,7 @@ class FabricManager:
     state: Fact[str] = _fact(TEXT)  # running, not-running, in-progress, failed
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mps:
     """The MPS daemon that the environment points at."""
 
@@ -217,7 +219,7 @@ class Mps:
     reachable: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Driver:
     """The kernel driver, and the user-mode driver library (libcuda) that would be loaded."""
 
@@ -235,7 +237,7 @@ class Driver:
     mps: Fact[Mps] = _fact(RECORD, Mps)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compat:
     """A cuda-compat (forward compatibility) libcuda in the image."""
 
@@ -247,7 +249,7 @@ class Compat:
     device_brands: Fact[Tuple[str, ...]] = _fact(TEXTS)  # NVML brand numbers, from the note
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gpu:
     """GPUs as the driver reports them; `count` alike ones in one record."""
 
@@ -264,7 +266,7 @@ class Gpu:
     vgpu: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Toolkit:
     """The CUDA toolkit in the image. It says nothing about the framework's CUDA."""
 
@@ -273,7 +275,7 @@ class Toolkit:
     nvcc: Fact[str] = _fact(TEXT)  # path, or version where only that is known
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PythonEnv:
     """The Python environment that the job would use, read from its files."""
 
@@ -292,7 +294,7 @@ class PythonEnv:
     altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Framework:
     """One framework build. `cuda` absent: a CPU build; `hip` known: a ROCm build."""
 
@@ -312,7 +314,7 @@ class Framework:
     import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Code:
     """The GPU code inside one library of a framework or extension, read from the file."""
 
@@ -324,7 +326,7 @@ class Code:
     main: Fact[bool] = _fact(FLAG)  # false: a part that only some operations use
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BuiltFor:
     """What a compiled extension was built against."""
 
@@ -336,7 +338,7 @@ class BuiltFor:
     numpy: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Extension:
     """A compiled extension."""
 
@@ -347,7 +349,7 @@ class Extension:
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of torch's, which this torch lacks
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Library:
     """A shared library as the loader would resolve it."""
 
@@ -363,7 +365,7 @@ class Library:
     required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Job:
     """How the job is launched."""
 
@@ -377,7 +379,7 @@ class Job:
     loader_workers: Fact[int] = _fact(INT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Image:
     """The image's own configuration."""
 
@@ -391,7 +393,7 @@ class Image:
     require_cuda: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lock:
     """A lock file, requirements file or constraints file, as it was read."""
 
@@ -414,7 +416,7 @@ def _section(kind: Type[Any]) -> Any:
     return field(default_factory=kind, metadata={"section": kind})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Snapshot:
     """All facts of one look.
 

@@ -9,11 +9,12 @@ decided verdict into unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .matrix import Matrix
 from .policy import Policy, Waiver
+from .records import record
 from .rules.registry import (
     FAIL,
     INFO,
@@ -45,7 +46,7 @@ class Reference(NamedTuple):
     url: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Judged:
     """A finding after policy, with the rule it is of."""
 
@@ -71,7 +72,7 @@ class Missing(NamedTuple):
     looked: bool
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Report:
     """What came out: verdict, findings (worst first), unknowns, and every rule's outcomes."""
 
@@ -83,6 +84,12 @@ class Report:
     matrix_date: str
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     replaced: Tuple[str, ...] = ()  # rows of the matrix that overlays say otherwise
+
+
+def prepare() -> None:
+    """Import all rules; without it, judging does when it comes to each."""
+    for one in RULES:
+        one.function  # noqa: B018 - a property that imports
 
 
 def judge(
