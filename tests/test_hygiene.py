@@ -20,7 +20,7 @@ LAYERS = (
     ("execute",),
     ("check", "whatif", "tables_check", "linktree", "lockcheck"),
     ("lockwrite",),
-    ("inspect", "reports", "launch", "settings", "intake"),
+    ("inspect", "reports", "launch", "settings", "intake", "progress"),
     ("probes", "assume", "verdict"),
     ("policy", "pages"),
     ("rules",),

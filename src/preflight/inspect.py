@@ -32,6 +32,7 @@ class Look(NamedTuple):
     locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
+    progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
 
 
 class Seen(NamedTuple):
@@ -150,7 +151,7 @@ def _installed(what: Look) -> s.Snapshot:
 
     python = _python(what).python
     arch = system.read(what.root, what.env).arch.get("")
-    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough, what.progress))
 
 
 def _linkage(what: Look) -> s.Snapshot:
@@ -180,9 +181,13 @@ def _locks(what: Look) -> s.Snapshot:
     arch = system.read(what.root, what.env).arch.get("x86_64")
     target = applying.Target(python.version.get(""), arch)
     told = pip_config.read(what.root, what.env, python.prefix.get(""))
+    seen = locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints)
     return s.Snapshot(
-        locks=locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints),
-        python=s.PythonEnv(indexes=s.known(told.indexes, "variables, pip.conf")),
+        locks=seen,
+        python=s.PythonEnv(
+            indexes=s.known(told.indexes, "variables, pip.conf"),
+            origins_conda=locks.of_conda(what.root, python.prefix.get(""), seen.get(())),
+        ),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import NamedTuple, Sequence, Tuple
 
-from . import assume, inspect, lockwrite, matrix, verdict
+from . import assume, inspect, lockwrite, matrix, progress, verdict
 from . import snapshot as s
 from .lockfiles.applying import Target
 from .probes import locks, pip_config
@@ -72,6 +72,7 @@ def check(
                 root=root, env=settings.env, env_source=settings.env_source,
                 python=settings.python, timeout=settings.timeout, locks=files,
                 only=PROBES, thorough=settings.thorough,
+                progress=progress.on_terminal() if settings.thorough else None,
             )
         )  # fmt: skip
         snapshot = assume.apply(seen.snapshot, settings.assume, table)

@@ -290,6 +290,7 @@ class PythonEnv:
     locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
     indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # "--index-url URL": variables, pip.conf
     origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
+    origins_conda: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)  # of what locks name
     unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
     altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 

@@ -13,8 +13,9 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 from .. import snapshot as s
 from ..lockfiles import LIMIT, document
 from ..lockfiles.applying import Target
-from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock
+from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock, without_credentials
 from ..roots import Root
+from . import conda_meta
 
 #: Names under which people keep them, in the working directory.
 FOUND = re.compile(
@@ -63,6 +64,28 @@ def read(
         done[where], more = _read(root, one._replace(path=where), target)
         todo += more
     return s.known(tuple(done.values()), cwd)
+
+
+def of_conda(root: Root, prefix: str, seen: Sequence[s.Lock]) -> s.Fact[Tuple[s.Origin, ...]]:
+    """From which artefact conda installed what the locks name with a hash, by its records."""
+    kinds = {
+        pin.name: pin.hash.partition(":")[0]
+        for lock in seen
+        for pin in lock.entries.get(())
+        if pin.manager and pin.hash and not pin.applies
+    }
+    if not kinds:
+        return s.UNKNOWN
+    rows = []
+    for name, stated in conda_meta.stated(root, prefix, kinds).items():
+        record = stated.get(conda_meta.Record())
+        digest = getattr(record, kinds[name], "") if kinds[name] in ("md5", "sha256") else ""
+        if digest:
+            url = without_credentials(record.url)
+            rows.append(
+                s.Origin(name, record.version, url, f"{kinds[name]}:{digest}", "", "", "conda")
+            )
+    return s.known(tuple(rows), posixpath.join(prefix, "conda-meta"))
 
 
 def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]]:

@@ -54,7 +54,7 @@ SYNC = {
     "pixi": "pixi install --frozen",
 }
 #: A file that is changed or gone and changes nothing that runs.
-TEXTS = (".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
+TEXTS = (".pem", ".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
          "METADATA", "WHEEL", "top_level.txt", "entry_points.txt", "LICENSE", "NOTICE")  # fmt: skip
 
 
@@ -375,7 +375,7 @@ def _other_hash(s: Snapshot, pin: Pin) -> Optional[str]:
     if not pin.hash:
         return None
     kind = pin.hash.partition(":")[0]
-    for one in s.python.origins.get(()):
+    for one in (s.python.origins_conda if pin.manager else s.python.origins).get(()):
         same = one.package == pin.name and one.hash.startswith(kind + ":")
         if same and one.hash != pin.hash:
             return one.hash
