@@ -54,8 +54,10 @@ SYNC = {
     "pixi": "pixi install --frozen",
 }
 #: A file that is changed or gone and changes nothing that runs.
-TEXTS = (".pem", ".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
-         "METADATA", "WHEEL", "top_level.txt", "entry_points.txt", "LICENSE", "NOTICE")  # fmt: skip
+TEXTS = (
+    ".pem", ".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
+    "METADATA", "WHEEL", "LICENSE", "NOTICE",
+)  # fmt: skip
 
 
 def no_locks(s: Snapshot) -> Outcome:
@@ -382,6 +384,10 @@ def _other_hash(s: Snapshot, pin: Pin) -> Optional[str]:
     return None
 
 
+def _origins(pin: Pin) -> str:
+    return "python.origins_conda" if pin.manager else "python.origins"
+
+
 def _download(one: Held, pin: Pin, other: str, grade: str) -> Finding:
     return Finding(
         summary=f"{pin.name} was installed from another file than {one.path} names",
@@ -389,7 +395,7 @@ def _download(one: Held, pin: Pin, other: str, grade: str) -> Finding:
         needed=pin.hash,
         why="The hash of the artefact that was installed is not the one in the lock.",
         fix=(f"install {pin.name} again from {pin.url or 'the file that the lock names'}",),
-        evidence=(*evidence_of(one, [pin]), Evidence("python.origins", other, pin.name)),
+        evidence=(*evidence_of(one, [pin]), Evidence(_origins(pin), other, pin.name)),
         sources=("pypa-record",),
         subject=pin.name,
         severity=grade,
