@@ -233,7 +233,7 @@ def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
             continue
         found = installed(s, pins[0])
         if found is None:
-            if complete(s) and _looked_for(s, pins[0]):
+            if complete(s) and _looked_for(s, pins[0]) and pins[0].group != "?":
                 yield Drift(pins[0], "")
             continue
         build = s.python.builds_conda.get({}).get(name, "")
