@@ -1,6 +1,7 @@
 """Whatever the bytes: an answer or BadLock that names a line, and never long."""
 
 import string
+import time
 from typing import List
 
 from hypothesis import HealthCheck, example, given, settings

@@ -46,7 +46,7 @@ _PINNED = re.compile(
     rf"({_NAME})(?:\[([\w., -]*)\])?\s*(==\s*\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?"
     r"(?:\.dev\d+)?(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?)\s*$"
 )
-_DIRECT = re.compile(rf"({_NAME})\s*(?:\[([\w., -]*)\])?\s*@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
+_DIRECT = re.compile(rf"({_NAME})\s*(?:\[([\w., -]*)\]\s*)?@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
 _SCHEME = re.compile(r"(?:(?:git|hg|bzr|svn)\+)?[a-z][a-z+]*://|(?:git|hg|svn|bzr)\+[a-z]+:|file:")
 
 
@@ -117,11 +117,11 @@ def logical(text: str) -> Iterator[Line]:
             continue
         # A comment within a continued line ends it, as in pip.
         parts.append(" " + raw if comment else raw)
-        joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+        joined = re.sub(r"(^|\s)#.*$", "", "".join(parts)).strip()
         if joined:
             yield Line(start or number, joined)
         start, parts = 0, []
-    joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+    joined = re.sub(r"(^|\s)#.*$", "", "".join(parts)).strip()
     if joined:
         yield Line(start, joined)
 
