@@ -115,7 +115,7 @@ PLAUSIBLE = {
     "Library.missing_symbols": [(), (), ("ncclCommRegister",), ("a", "b", "c", "d")],
     "Toolkit.version": CUDAS,
     "System.arch": ["x86_64", "aarch64"],
-    "Lock.format": ["requirements", "uv", "conda_explicit"],
+    "Lock.format": ["requirements", "uv", "conda-explicit"],
     "Lock.role": ["lock", "requirements", "constraints"],
     "Lock.python": [">=3.10", "<3.8"],
     "Lock.platforms": [("linux-64",), ("osx-arm64",), ()],

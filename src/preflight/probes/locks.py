@@ -13,7 +13,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 from .. import snapshot as s
 from ..lockfiles import LIMIT, document
 from ..lockfiles.applying import Target
-from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock, without_credentials
+from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock, NoLock, without_credentials
 from ..roots import Root
 from . import conda_meta
 
@@ -61,7 +61,10 @@ def read(
         where = posixpath.normpath(one.path)
         if where in done:
             continue
-        done[where], more = _read(root, one._replace(path=where), target)
+        try:
+            done[where], more = _read(root, one._replace(path=where), target)
+        except NoLock:  # an environment.yml of something else
+            continue
         todo += more
     return s.known(tuple(done.values()), cwd)
 
@@ -94,7 +97,11 @@ def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]
     except OSError as error:
         why = BadLock(0, f"{error.strerror}" + (f" ({one.by})" if one.by else ""))
         return document.broken(one.path, why, one.named, one.role), []
-    lock, parsed = document.load(one.path, data, target, one.named, one.role)
+    # Other things than conda environments have that name, and none has those of the locks.
+    shared = posixpath.basename(one.path).startswith("environment")
+    meant = one.named or bool(one.by) or not shared
+    lock, parsed = document.load(one.path, data, target, meant, one.role)
+    lock = replace(lock, named=s.known(one.named, one.path))
     lock = _without_the_gone(root, lock, one.path)
     if parsed is None or one.depth >= DEPTH:
         return lock, []

@@ -48,9 +48,10 @@ SYNC = {
     "poetry": "poetry sync",
     "pdm": "pdm sync",
     "pipfile": "pipenv sync",
-    "conda_environment": "conda env update --file {path}",
-    "conda_lock": "conda-lock install {path}",
-    "conda_explicit": "conda install --file {path}",
+    "conda-environment": "conda env update --file {path}",
+    "conda-lock": "conda-lock install {path}",
+    "conda-list": "conda install --file {path}",
+    "conda-explicit": "conda install --file {path}",
     "pixi": "pixi install --frozen",
 }
 #: A file that is changed or gone and changes nothing that runs.
