@@ -8,7 +8,17 @@ from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence,
 
 from . import isolate, snapshot_json
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
+from .probes import (
+    driver,
+    frameworks,
+    interpreter,
+    kernels,
+    linkage,
+    others,
+    python_env,
+    system,
+    toolkit,
+)
 from .probes.place import place
 from .roots import Root
 
@@ -155,17 +165,21 @@ def _installed(what: Look) -> s.Snapshot:
 
 
 def _linkage(what: Look) -> s.Snapshot:
-    """What importing torch would load. The environment is read anew here and in `_kernels`:
-    it is soon done, and the probes run side by side."""
-    python, torch = _with_torch(what)
-    if torch is None:
-        return s.Snapshot()
-    return linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+    """What importing the frameworks would load. The environment is read anew here and in
+    `_kernels`: it is soon done, and the probes run side by side."""
+    here, torch = _with_torch(what)
+    cwd = place(what.root, what.env).cwd
+    found = s.Snapshot()
+    if torch is not None:
+        found = linkage.read(what.root, what.env, here.python, torch, cwd)
+    return others.read(here._replace(cwd=cwd), found)
 
 
 def _kernels(what: Look) -> s.Snapshot:
-    python, torch = _with_torch(what)
-    return s.Snapshot() if torch is None else kernels.read(what.root, python, torch)
+    here, torch = _with_torch(what)
+    found = s.Snapshot() if torch is None else kernels.read(what.root, here.python, torch)
+    more = tuple(others.kernels(here))
+    return replace(found, code=s.known(found.code.get(()) + more, ".nv_fatbin")) if more else found
 
 
 def _locks(what: Look) -> s.Snapshot:
@@ -191,11 +205,12 @@ def _locks(what: Look) -> s.Snapshot:
     )
 
 
-def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
+def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
-    found = (f for f in seen.frameworks.get(()) if f.name.value == "torch" and f.path.known)
-    return seen.python, next(found, None)
+    here = others.Look(what.root, what.env, seen.python, seen.frameworks.get(()))
+    found = (f for f in here.frameworks if f.name.value == "torch" and f.path.known)
+    return here, next(found, None)
 
 
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
