@@ -64,7 +64,7 @@ class Probe(NamedTuple):
 def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     """All facts of one look; never raises, never waits past `what.timeout`.
 
-    `meanwhile` is called while the probes run.
+    `meanwhile` is called while the probes run; what it raises is lost.
     """
     started = time.monotonic()
     deadline = started + what.timeout
@@ -77,7 +77,8 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     }
     started_first = sorted(wanted, key=lambda name: name not in LONGEST)
     tasks = {name: _task(wanted[name], what) for name in started_first}
-    answers = isolate.run(tasks, deadline, meanwhile)
+    tasks["meanwhile"] = isolate.Task(meanwhile, 0, here=True)
+    answers = isolate.run(tasks, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
