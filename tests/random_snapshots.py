@@ -115,12 +115,59 @@ PLAUSIBLE = {
     "Library.missing_symbols": [(), (), ("ncclCommRegister",), ("a", "b", "c", "d")],
     "Toolkit.version": CUDAS,
     "System.arch": ["x86_64", "aarch64"],
+    "Lock.format": ["requirements", "uv", "conda-explicit"],
+    "Lock.role": ["lock", "requirements", "constraints"],
+    "Lock.python": [">=3.10", "<3.8"],
+    "Lock.platforms": [("linux-64",), ("osx-arm64",), ()],
+    "Lock.indexes": [(), ("--extra-index-url https://download.pytorch.org/whl/cu124",)],
     "Job.gpus_per_node": [0, 1, 8],
     "Image.base_entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ()],
     "Image.entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ("sh",), ()],
     "PythonEnv.version": ["3.8.18", "3.11.7", "3.14"],
     "Snapshot.logs": [(), ("the provided PTX was compiled with an unsupported toolchain",)],
 }  # fmt: skip
+
+#: The same of the rows.
+ROWS = {
+    "Pin.name": [
+        "torch",
+        "torch",
+        "torch",
+        "torchvision",
+        "numpy",
+        "nvidia-nccl-cu12",
+        "pytorch",
+        "flash-attn",
+        "",
+    ],
+    "Pin.spec": [
+        "==2.6.0",
+        "==2.7.1+cu128",
+        "==1.13.1+cu117",
+        "==2.6.0+cu124",
+        ">=2.0",
+        "",
+        "==1.26.4",
+        "=2.5.1",
+        "==2.*",
+        "==x",
+    ],
+    "Pin.manager": ["", "", "conda"],
+    "Pin.applies": ["", "", "only with dev"],
+    "Pin.url": ["", "", "file:///tmp/torch-2.6.0-cp311-cp311-linux_x86_64.whl"],
+    "Pin.hash": ["", "sha256:aa"],
+    "Pin.wheels": ["", "cp311-cp311-manylinux_2_28_x86_64", "py3-none-any", "cp311-cp311-win32"],
+    "Pin.build": ["", "py3.11_cuda12.4_cudnn9.1.0_0", "cpu_0"],
+    "Pin.platform": ["", "linux-64", "osx-arm64"],
+    "Pin.python": ["", ">=3.10", "<3.8"],
+    "Unmet.owner": ["torch 2.6.0", ""],
+    "Unmet.name": ["nvidia-nccl-cu12", "numpy"],
+    "Unmet.needs": ["nvidia-nccl-cu12==2.21.5", "numpy>=2"],
+    "Unmet.found": ["", "1.26.4"],
+    "Altered.package": ["torch", "numpy"],
+    "Origin.package": ["torch", "flash-attn"],
+    "Origin.hash": ["", "sha256:bb"],
+}
 
 _LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
 
@@ -168,7 +215,12 @@ def _value(place, metadata, random, odd):
     if kind == s.RECORD:
         return _record(item, random, odd)
     if kind == s.RECORDS:
-        return tuple(_record(item, random, odd) for _ in range(random.choice([0, 1, 1, 2, 3])))
+        # Locks seldom: hardly a random one is without a finding, and no verdict would pass.
+        many = [0, 1, 1] if item is s.Lock else [0, 1, 1, 2, 3]
+        return tuple(_record(item, random, odd) for _ in range(random.choice(many)))
+    if kind == s.ROWS:
+        many = [0, 0, 0, 0, 1] if item in (s.Unmet, s.Altered) else [0, 1, 2, 5]
+        return tuple(_row(item, random, odd) for _ in range(random.choice(many)))
     if place == "Snapshot.env":
         return _some(VARIABLES, random)
     if place == "PythonEnv.packages" and random.random() >= odd:
@@ -176,6 +228,20 @@ def _value(place, metadata, random, odd):
     if place in PLAUSIBLE and random.random() >= odd:
         return random.choice(PLAUSIBLE[place])
     return _any_value(kind, random)
+
+
+def _row(item, random, odd):
+    """A row: plain texts and numbers, where plausible those of ROWS."""
+    values = {}
+    for one in fields(item):
+        place = f"{item.__name__}.{one.name}"
+        if isinstance(one.default, int):
+            values[one.name] = random.randrange(9)
+        elif random.random() < odd:
+            values[one.name] = text(random)
+        else:
+            values[one.name] = random.choice(ROWS.get(place, [""]))
+    return item(**values)
 
 
 def _some(table, random):

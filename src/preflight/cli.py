@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence, Tuple, Type
 
 from . import __version__
 
@@ -14,7 +14,9 @@ if TYPE_CHECKING:
     from .snapshot import Snapshot
     from .verdict import Report
 
-COMMANDS = ("check", "exec", "diagnose", "what-if", "link", "matrix", "snapshot", "rules")
+COMMANDS = (
+    "check", "exec", "lock", "diagnose", "what-if", "link", "matrix", "snapshot", "rules",
+)  # fmt: skip
 USAGE = 2
 DOCUMENT_LIMIT = 64 << 20
 
@@ -24,6 +26,7 @@ starts, without importing torch or initialising CUDA.
 
   preflight [check]            look at this container, judge, report
   preflight exec -- CMD…       check, then become CMD
+  preflight lock [FILE…]       lock files: readable, pinned, installed, able to run
   preflight diagnose FILE|-    judge a described environment or a snapshot (JSON)
   preflight what-if --driver V --gpu NAME --torch SPEC   a stack nobody has installed
   preflight link [PATH|MODULE] what would be loaded, and why (nothing: import torch)
@@ -34,6 +37,9 @@ starts, without importing torch or initialising CUDA.
 PURPOSE = {
     "exec": "Check, then become CMD: same PID, environment, descriptors and arguments. A FAIL "
     "stops it with 78 (75 where another node may do), unless the mode is warn or off.",
+    "lock": "Verify lock files (those named, else those found here): can they be read, do they "
+    "pin, are they what is installed, would their framework run on this driver and GPU, or on "
+    "those of --driver and --gpu. --write FILE writes a lock of what is installed.",
     "diagnose": "Judge a described environment, or a snapshot that `preflight snapshot` wrote.",
     "what-if": "Judge a stack nobody has installed, by the same rules.",
     "link": "What the loader would load for a library, a program, a package's compiled modules, or "
@@ -51,6 +57,24 @@ command's own, 126 or 127 when it cannot be run.
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. What argparse asks for that imports compressors, for each option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """As shutil.get_terminal_size says it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:  # no terminal
+        return 80
+
+
 class _Parser(argparse.ArgumentParser):
     """One line on wrong usage, and exit code 2."""
 
@@ -65,16 +89,21 @@ def main(argv: Sequence[str]) -> int:
     rest = words[1:] if words[:1] == [name] else words
     if name == "check" and rest and not rest[0].startswith("-"):
         return _usage(f"{rest[0]!r} is no command: {', '.join(COMMANDS)}")
+    try:
+        return int(_RUN[name](rest))
+    except _mistakes() as error:  # asked for only when there is one
+        return _usage(str(error))
+
+
+def _mistakes() -> Tuple[Type[Exception], ...]:
+    """What says that a request, not preflight, is wrong."""
     from .assume import BadAssumption
     from .policy import BadPolicy
     from .settings import BadUsage
     from .tables import BadTables
     from .whatif import BadStack
 
-    try:
-        return int(_RUN[name](rest))
-    except (BadUsage, BadPolicy, BadAssumption, BadStack, BadTables) as error:
-        return _usage(str(error))
+    return BadUsage, BadPolicy, BadAssumption, BadStack, BadTables
 
 
 def _usage(problem: str) -> int:
@@ -99,7 +128,7 @@ def _parser(command: str, usage: str) -> _Parser:
         usage=usage,
         description=PURPOSE.get(command, DESCRIPTION),
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"preflight {__version__}")
@@ -122,6 +151,10 @@ def _parser(command: str, usage: str) -> _Parser:
         help="a fact that cannot be seen here: driver=535.104.05, gpu=A100 (8 x A100, sm_80, "
         "none), cuda=12.2, compat=13.0, platform=NAME")  # fmt: skip
     add("--timeout", metavar="S", help="of the whole check (30)")
+    if command != "lock":
+        add("--lock", action="append", metavar="FILE", help="a lock file to verify (several by "
+            "repeating), besides those found in the working directory")  # fmt: skip
+    add("--thorough", action="store_true", help="hash every installed file (slow)")
     add("--root", metavar="DIR", help="an unpacked image instead of this machine")
     add("--python", metavar="PATH", help="the job's interpreter or environment")
     add(
@@ -281,6 +314,38 @@ def _matrix(words: List[str]) -> int:
     return _print(matrix_text.render(page, _width()))
 
 
+def _lock(words: List[str]) -> int:
+    parser = _parser("lock", "preflight lock [options] [FILE…]")
+    add = parser.add_argument
+    add("file", nargs="*", metavar="FILE", help="lock files; nothing: those found here")
+    add("--exact", action="store_true", help="what is installed and in no lock is drift, too")
+    add("--write", metavar="FILE", help="write a lock of what is installed here (- prints it)")
+    add("--driver", metavar="V", default="", help="judge for a machine elsewhere: its driver")
+    add("--gpu", metavar="NAME", action="append", help="and its GPUs (several by repeating)")
+    add("--python-version", metavar="V", default="", help="and its Python, as 3.11")
+    add("--arch", metavar="A", default="", help="and its machine, x86_64 or aarch64")
+    args = parser.parse_args(words)
+    from . import lockcheck, settings, verdict
+
+    asked = settings.gather(args, os.environ)
+    _writable(asked)
+    if args.write:
+        if args.file:
+            return _usage("lock: --write makes a lock of what is installed; no FILE is read")
+        _write(args.write, lockcheck.written(asked))
+        return 0
+    elsewhere = lockcheck.Elsewhere(
+        args.driver, tuple(args.gpu or ()), args.python_version, args.arch
+    )
+    report = lockcheck.check(asked, args.file or asked.locks, elsewhere, args.exact)
+    if asked.outputs or asked.format != "text" or args.quiet:
+        return _report(report, asked, args)
+    from .reports import lock_text, text
+
+    _print(lock_text.render(report, text.Style(_colour(), _width()), args.verbose, args.explain))
+    return verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
+
+
 def _link(words: List[str]) -> int:
     parser = _parser("link", "preflight link [options] [PATH|MODULE]")
     words_for = "a library, a program, or a package; nothing: import torch"
@@ -333,6 +398,7 @@ _RUN: Dict[str, Callable[[List[str]], int]] = {
     "diagnose": _diagnose,
     "what-if": _what_if,
     "link": _link,
+    "lock": _lock,
     "matrix": _matrix,
     "snapshot": _snapshot,
     "rules": _rules,

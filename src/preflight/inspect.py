@@ -39,6 +39,10 @@ class Look(NamedTuple):
     python: str = ""
     command: Sequence[str] = ()
     timeout: float = 30.0
+    locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
+    only: Sequence[str] = ()  # the probes to run; none: all
+    thorough: bool = False  # every installed file is hashed
+    progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
 
 
 class Seen(NamedTuple):
@@ -57,24 +61,35 @@ class Probe(NamedTuple):
     live_only: bool = False
 
 
-def look(what: Look) -> Seen:
-    """All facts of one look; never raises, never waits past `what.timeout`."""
+def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
+    """All facts of one look; never raises, never waits past `what.timeout`.
+
+    `meanwhile` is called while the probes run.
+    """
     started = time.monotonic()
     deadline = started + what.timeout
     env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
     what = what._replace(env=env)
-    wanted = {name: one for name, one in PROBES.items() if what.root.live or not one.live_only}
-    answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
+    wanted = {
+        name: one
+        for name, one in PROBES.items()
+        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+    }
+    started_first = sorted(wanted, key=lambda name: name not in LONGEST)
+    tasks = {name: _task(wanted[name], what) for name in started_first}
+    answers = isolate.run(tasks, deadline, meanwhile)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
-    seen = replace(seen, frameworks=_frameworks(seen, parts["linkage"]))
+    seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
     times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
 
 
 def _task(probe: Probe, what: Look) -> isolate.Task:
-    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), probe.seconds)
+    # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
+    seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
 def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:
@@ -141,6 +156,14 @@ def _python(what: Look) -> s.Snapshot:
     )
 
 
+def _installed(what: Look) -> s.Snapshot:
+    from .probes import installed  # by this child alone
+
+    python = _python(what).python
+    arch = system.read(what.root, what.env).arch.get("")
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough, what.progress))
+
+
 def _linkage(what: Look) -> s.Snapshot:
     """What importing the frameworks would load. The environment is read anew here and in
     `_kernels`: it is soon done, and the probes run side by side."""
@@ -157,6 +180,29 @@ def _kernels(what: Look) -> s.Snapshot:
     found = s.Snapshot() if torch is None else kernels.read(what.root, here.python, torch)
     more = tuple(others.kernels(here))
     return replace(found, code=s.known(found.code.get(()) + more, ".nv_fatbin")) if more else found
+
+
+def _locks(what: Look) -> s.Snapshot:
+    """The lock files, read for the job's Python. Without any, the environment is not read."""
+    from .lockfiles import applying
+    from .probes import locks, pip_config
+
+    at = place(what.root, what.env)
+    if not what.locks and not locks.found(what.root, what.env, at.cwd):
+        return s.Snapshot(locks=s.known((), at.cwd))
+    found = interpreter.find_interpreter(what.root, what.env, what.python, what.command)
+    python = python_env.read_environment(what.root, found.get(""), what.env)
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    target = applying.Target(python.version.get(""), arch)
+    told = pip_config.read(what.root, what.env, python.prefix.get(""))
+    seen = locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints)
+    return s.Snapshot(
+        locks=seen,
+        python=s.PythonEnv(
+            indexes=s.known(told.indexes, "variables, pip.conf"),
+            origins_conda=locks.of_conda(what.root, python.prefix.get(""), seen.get(())),
+        ),
+    )
 
 
 def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
@@ -188,13 +234,23 @@ PROBES: Dict[str, Probe] = {
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(executable=why, path=why), frameworks=why),
     ),
+    "installed": Probe(
+        _installed,
+        15,
+        lambda why: s.Snapshot(python=s.PythonEnv(origins=why, locals=why, unmet=why, altered=why)),
+    ),
     "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
+    "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }
+
+
+#: Started first, since the others are done while these are not.
+LONGEST = ("linkage", "kernels")
 
 
 # -- putting the parts together ---------------------------------------------------------------

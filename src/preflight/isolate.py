@@ -6,6 +6,7 @@ nothing waits past the deadline and no crash reaches the job. What a child answe
 
 from __future__ import annotations
 
+import gc
 import json
 import os
 import select
@@ -52,8 +53,16 @@ class _Child:
         self.status: Optional[int] = None
 
 
-def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str, Answer]:
-    """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`)."""
+def run(
+    tasks: Mapping[str, Task],
+    deadline: Optional[float] = None,
+    meanwhile: Callable[[], None] = lambda: None,
+) -> Dict[str, Answer]:
+    """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`).
+
+    Once they run, `meanwhile` is called: something short that this process has to do anyway.
+    """
+    reap()
     answers: Dict[str, Answer] = {}
     running: Dict[str, _Child] = {}
     for name, task in tasks.items():
@@ -61,6 +70,13 @@ def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str
             running[name] = _start(task, deadline)
         except OSError as error:
             answers[name] = Answer(None, f"no child process could be started: {error.strerror}", 0)
+    try:
+        meanwhile()
+    except BaseException:
+        for child in running.values():
+            os.close(child.pipe)
+            _kill(child.pid)
+        raise
     while running:
         _wait(running)
         now = time.monotonic()
@@ -76,6 +92,12 @@ def kill_children() -> None:
     """End every running child at once (on the way out of the process)."""
     for pid in list(children):
         _kill(pid)
+
+
+def reap() -> None:
+    """Reap the children that had been killed and took longer to die than they were waited for."""
+    for pid in list(children):
+        _reap(pid, 0.0)
 
 
 def _start(task: Task, deadline: Optional[float]) -> _Child:
@@ -107,6 +129,7 @@ def _child(call: Callable[[], Any], write: int, mask: Iterable[int]) -> None:
         signal.pthread_sigmask(signal.SIG_SETMASK, mask)
         signal.setitimer(signal.ITIMER_REAL, 0)
         _silence(write)
+        gc.disable()  # it ends soon, and what it has is not worth looking through until then
         try:
             answer = {"value": call()}
         except BaseException as error:  # noqa: BLE001 - whatever it is, it is the answer

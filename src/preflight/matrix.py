@@ -437,6 +437,18 @@ class Matrix:
                 return row
         return None
 
+    def torch_options(self, version: str, variant: str) -> str:
+        """What pip must be told for a build that is not the default; empty where no row says it.
+
+        "--index-url URL", "--extra-index-url URL" or "-f URL".
+        """
+        rows = [r for r in self._tables["torch"].get("install", []) if version in r["versions"]]
+        exact = [row for row in rows if variant in row.get("variants", [])]
+        general = [row for row in rows if "variants" not in row]
+        for row in exact + general:
+            return str(row["options"]).replace("{variant}", variant)
+        return ""
+
     def torch_releases(self) -> List[str]:
         """Every torch release of the table, oldest first."""
         versions = {one for row in self.torch_builds() for one in row["versions"]}
@@ -484,6 +496,27 @@ class Matrix:
             if package and package in (row["package"], *row.get("also", [])):
                 return str(row["binds"])
         return "torch-abi"
+
+    def tensorflow(self, package: str, version: str) -> Optional[Row]:
+        """The wheel of a TensorFlow release, by the package's name."""
+        for row in self._tables["tensorflow"]["tensorflow"]:
+            if row["package"] == package and version in row["versions"]:
+                found: Row = row
+                return found
+        return None
+
+    def jax(self, package: str, version: str) -> Optional[Row]:
+        """The wheel of one of JAX's plugins."""
+        for row in self._tables["jax"]["jax"]:
+            if row["package"] == package and version in row["versions"]:
+                found: Row = row
+                return found
+        return None
+
+    def is_extension(self, package: str) -> bool:
+        """Whether a package has compiled code that fits one torch, C++ ABI or CUDA only."""
+        rows = self._tables["extensions"]["extension_package"]
+        return any(package in (row["package"], *row.get("also", [])) for row in rows)
 
     def packages_of(self, library: str) -> List[Row]:
         """The wheels (one a CUDA major) or system packages that bring a library of that name."""

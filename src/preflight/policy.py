@@ -6,6 +6,7 @@ fail-closed = false         # of exec: whether preflight's own fault stops the j
 timeout = 30                # seconds, of the whole check
 retry-exit-code = 75        # what a failure that another node may cure exits with
 assume = ["gpu=NVIDIA A100-SXM4-80GB"]
+locks = ["requirements.lock.txt"]      # lock files to verify, besides those that are found
 
 [severity]
 "driver/too-old-for-ptx" = "warn"      # fail, warn, info or off
@@ -18,10 +19,11 @@ until = "2027-03-31"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .files import LIMIT, read_named
+from .records import record
 from .rules.registry import FAIL, INFO, OFF, WARN, rule
 
 SEVERITIES = (FAIL, WARN, INFO, OFF)
@@ -34,7 +36,7 @@ class BadPolicy(ValueError):
     """A policy that cannot be used: the message names the file and the place."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Waiver:
     """A rule that does not count for now: why, and up to which day (ISO date)."""
 
@@ -43,7 +45,7 @@ class Waiver:
     until: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Policy:
     """A policy; unset choices are None so that flags and variables can come before them."""
 
@@ -56,6 +58,7 @@ class Policy:
     retry_exit_code: int = 75
     assume: Tuple[str, ...] = ()
     compat: Tuple[str, ...] = ()
+    locks: Tuple[str, ...] = ()
 
 
 def read(path: str) -> Policy:
@@ -90,7 +93,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
     """The policy of a parsed document; raises :class:`BadPolicy` naming the place."""
     known = {
         "fail-on", "mode", "fail-closed", "timeout", "retry-exit-code", "assume", "severity",
-        "waiver", "compat",
+        "waiver", "compat", "locks",
     }  # fmt: skip
     for key in document:
         if key not in known:
@@ -105,6 +108,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
         retry_exit_code=_exit_code(document),
         assume=_texts(document, "assume"),
         compat=_texts(document, "compat"),
+        locks=_texts(document, "locks"),
     )
 
 

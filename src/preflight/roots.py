@@ -11,7 +11,8 @@ from __future__ import annotations
 import errno
 import os
 import stat
-from typing import Iterable, List, Optional, Tuple
+from itertools import islice
+from typing import Iterable, Iterator, List, Optional, Tuple
 
 #: Files read whole are small texts; more than this is refused rather than truncated silently.
 TEXT_LIMIT = 4 << 20
@@ -106,6 +107,17 @@ class Root:
         finally:
             os.close(handle)
 
+    def chunks(self, path: str, size: int) -> Iterator[bytes]:
+        """A regular file from beginning to end, `size` bytes at a time; raises OSError."""
+        handle = self._open(path)
+        try:
+            chunk = os.read(handle, size)
+            while chunk:
+                yield chunk
+                chunk = os.read(handle, size)
+        finally:
+            os.close(handle)
+
     def text(self, path: str, limit: int = TEXT_LIMIT) -> str:
         """The file as text; bytes that are no UTF-8 become U+FFFD. Raises OSError as `read`."""
         return self.read(path, limit).decode("utf-8", "replace")
@@ -122,11 +134,9 @@ class Root:
     def listing(self, path: str) -> List[str]:
         """Sorted names in a directory; raises OSError when it cannot be listed or is too large."""
         with os.scandir(self._to_open(path)) as entries:
-            found: List[str] = []
-            for entry in entries:
-                found.append(entry.name)
-                if len(found) > LIST_LIMIT:
-                    raise OSError(errno.EFBIG, f"more than {LIST_LIMIT} entries", path)
+            found = [entry.name for entry in islice(entries, LIST_LIMIT + 1)]
+        if len(found) > LIST_LIMIT:
+            raise OSError(errno.EFBIG, f"more than {LIST_LIMIT} entries", path)
         return sorted(found)
 
     def names(self, path: str) -> List[str]:

@@ -44,6 +44,8 @@ class Settings(NamedTuple):
     fail_on: str
     mode: str
     fail_closed: bool
+    locks: Tuple[str, ...] = ()
+    thorough: bool = False
 
 
 def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
@@ -76,7 +78,20 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
             getattr(args, "fail_closed", None) or None, env, "FAIL_CLOSED", decided.fail_closed,
             False, _flag,
         ),
+        locks=_locks(args, env, decided),
+        thorough=_pick(
+            getattr(args, "thorough", None) or None, env, "THOROUGH", None, False, _flag
+        ),
     )  # fmt: skip
+
+
+def _locks(
+    args: argparse.Namespace, env: Mapping[str, str], decided: policy.Policy
+) -> Tuple[str, ...]:
+    """The lock files asked for: by flags, else the variable, else the policy."""
+    given = getattr(args, "lock", None) or []
+    variable = [one for one in env.get("PREFLIGHT_LOCK", "").split(os.pathsep) if one]
+    return tuple(given or variable or decided.locks)
 
 
 def _root(path: str) -> str:

@@ -10,8 +10,10 @@ and let a probe or an intake fill it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from .records import record as record  # the rules know no more of preflight than this module
 
 SCHEMA = "preflight.snapshot/1"
 
@@ -21,7 +23,7 @@ NOT_LOOKED = "not looked at"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Observation(Generic[T]):
     """What a second witness said about the same fact, where it differs from the first."""
 
@@ -29,7 +31,7 @@ class Observation(Generic[T]):
     source: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fact(Generic[T]):
     """One observed value with its evidence.
 
@@ -94,8 +96,8 @@ def merge(first: Fact[T], second: Fact[T]) -> Fact[T]:
 
 
 # What a leaf holds. The kind drives the JSON codec and the JSON Schema.
-TEXT, INT, NUMBER, FLAG, TEXTS, NAMES, RECORD, RECORDS = (
-    "text", "int", "number", "flag", "texts", "names", "record", "records",
+TEXT, INT, NUMBER, FLAG, TEXTS, NAMES, RECORD, RECORDS, ROWS = (
+    "text", "int", "number", "flag", "texts", "names", "record", "records", "rows",
 )  # fmt: skip
 
 
@@ -103,7 +105,69 @@ def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
     return field(default=UNKNOWN, metadata={"kind": kind, "item": item})
 
 
-@dataclass(frozen=True)
+# Rows: where one witness says hundreds of alike things, they are one fact, and its rows plain
+# texts and numbers. Empty: not said.
+
+
+@record(frozen=True)
+class Pin:
+    """One entry of a lock file or requirements file."""
+
+    name: str = ""  # normalized as PEP 503 does; of conda: as conda spells it
+    spec: str = ""  # "==2.6.0+cu124", ">=2,<3"; of conda as MatchSpec has it: "=2.5.1", ">=3.10"
+    line: int = 0  # from 1; 0: not known
+    manager: str = ""  # empty: pip; conda
+    applies: str = ""  # empty: it is for this job's Python and platform; else why it is not
+    marker: str = ""  # PEP 508
+    extras: str = ""  # "cuda,dev"
+    group: str = ""  # only with one of these: "dev,extra:cu128"; "?": the file does not say
+    url: str = ""  # of a direct reference, without credentials
+    hash: str = ""  # "sha256:…" of the one artefact that `url` or `build` names
+    hashed: int = 0  # how many hashes the entry has
+    index: str = ""  # the index it comes from, where the file says so, without credentials
+    wheels: str = ""  # tags of the wheels it may come from: "cp311-cp311-manylinux_2_28_x86_64"
+    sdist: str = ""  # file name of the source distribution it may come from
+    python: str = ""  # Requires-Python
+    build: str = ""  # conda's build string
+    platform: str = ""  # conda's: "linux-64"
+    gone: str = ""  # "yes": it lies in a local file that is not there
+
+
+@record(frozen=True)
+class Unmet:
+    """A requirement that what is there does not meet."""
+
+    owner: str = ""  # who asks, with its version
+    name: str = ""  # of what is asked for, normalized
+    needs: str = ""  # the requirement as it is written
+    found: str = ""  # the version that is there; empty: it is not
+    source: str = ""  # the file that asks
+    line: int = 0
+
+
+@record(frozen=True)
+class Altered:
+    """A file of an installed distribution that is not as its installer recorded it."""
+
+    package: str = ""
+    file: str = ""
+    problem: str = ""  # "is missing", "has 12 bytes, recorded are 4096", "has another sha256"
+
+
+@record(frozen=True)
+class Origin:
+    """Where an installed distribution came from, where that was no index."""
+
+    package: str = ""
+    version: str = ""
+    url: str = ""  # without credentials
+    hash: str = ""  # "sha256:…"
+    commit: str = ""
+    editable: str = ""  # "yes" or empty
+    installer: str = ""  # pip, uv, conda, …
+
+
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -115,7 +179,7 @@ class System:
     container: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PciDevice:
     """A GPU as the PCI bus shows it, whether or not a driver is loaded."""
 
@@ -123,7 +187,7 @@ class PciDevice:
     device: Fact[str] = _fact(TEXT)  # vendor:device, as in "10de:20b2"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """The side of the machine that the container lives on."""
 
@@ -139,7 +203,7 @@ class Host:
     cpus: Fact[float] = _fact(NUMBER)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FabricManager:
     """Fabric Manager of an NVSwitch system."""
 
@@ -147,7 +211,7 @@ class FabricManager:
     state: Fact[str] = _fact(TEXT)  # running, not-running, in-progress, failed
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mps:
     """The MPS daemon that the environment points at."""
 
@@ -155,7 +219,7 @@ class Mps:
     reachable: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Driver:
     """The kernel driver, and the user-mode driver library (libcuda) that would be loaded."""
 
@@ -173,7 +237,7 @@ class Driver:
     mps: Fact[Mps] = _fact(RECORD, Mps)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compat:
     """A cuda-compat (forward compatibility) libcuda in the image."""
 
@@ -185,7 +249,7 @@ class Compat:
     device_brands: Fact[Tuple[str, ...]] = _fact(TEXTS)  # NVML brand numbers, from the note
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gpu:
     """GPUs as the driver reports them; `count` alike ones in one record."""
 
@@ -202,7 +266,7 @@ class Gpu:
     vgpu: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Toolkit:
     """The CUDA toolkit in the image. It says nothing about the framework's CUDA."""
 
@@ -211,7 +275,7 @@ class Toolkit:
     nvcc: Fact[str] = _fact(TEXT)  # path, or version where only that is known
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PythonEnv:
     """The Python environment that the job would use, read from its files."""
 
@@ -222,9 +286,16 @@ class PythonEnv:
     path: Fact[Tuple[str, ...]] = _fact(TEXTS)  # sys.path, without the standard library
     packages: Fact[Mapping[str, str]] = _fact(NAMES)
     packages_conda: Fact[Mapping[str, str]] = _fact(NAMES)
+    builds_conda: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: build string}
+    locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
+    indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # "--index-url URL": variables, pip.conf
+    origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
+    origins_conda: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)  # of what locks name
+    unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
+    altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Framework:
     """One framework build. `cuda` absent: a CPU build; `hip` known: a ROCm build."""
 
@@ -244,7 +315,7 @@ class Framework:
     import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Code:
     """The GPU code inside one library of a framework or extension, read from the file."""
 
@@ -256,7 +327,7 @@ class Code:
     main: Fact[bool] = _fact(FLAG)  # false: a part that only some operations use
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BuiltFor:
     """What a compiled extension was built against."""
 
@@ -268,7 +339,7 @@ class BuiltFor:
     numpy: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Extension:
     """A compiled extension."""
 
@@ -279,7 +350,7 @@ class Extension:
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of torch's, which this torch lacks
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Library:
     """A shared library as the loader would resolve it."""
 
@@ -295,7 +366,7 @@ class Library:
     required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Job:
     """How the job is launched."""
 
@@ -309,7 +380,7 @@ class Job:
     loader_workers: Fact[int] = _fact(INT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Image:
     """The image's own configuration."""
 
@@ -323,22 +394,30 @@ class Image:
     require_cuda: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lock:
-    """A lock file, as text or as what was read from it."""
+    """A lock file, requirements file or constraints file, as it was read."""
 
     path: Fact[str] = _fact(TEXT)
-    text: Fact[str] = _fact(TEXT)
-    pins: Fact[Mapping[str, str]] = _fact(NAMES)
-    platforms: Fact[Tuple[str, ...]] = _fact(TEXTS)
-    problem: Fact[str] = _fact(TEXT)
+    text: Fact[str] = _fact(TEXT)  # of a description, which is read into the rest
+    pins: Fact[Mapping[str, str]] = _fact(NAMES)  # of a description: {name: specifier}
+    platforms: Fact[Tuple[str, ...]] = _fact(TEXTS)  # that it was made for: "linux-64", a marker
+    problem: Fact[str] = _fact(TEXT)  # "line 3: …": why it cannot be read
+    format: Fact[str] = _fact(TEXT)  # requirements, pylock, uv, poetry, conda-explicit, …
+    role: Fact[str] = _fact(TEXT)  # lock (a tool wrote it), requirements (people), constraints
+    named: Fact[bool] = _fact(FLAG)  # asked for by name; false: found
+    python: Fact[str] = _fact(TEXT)  # Requires-Python of the whole
+    indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # as pip would ask them, without credentials
+    entries: Fact[Tuple[Pin, ...]] = _fact(ROWS, Pin)
+    conflicts: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # among its own entries
+    exact: Fact[bool] = _fact(FLAG)  # asked for: nothing but what it says may be installed
 
 
 def _section(kind: Type[Any]) -> Any:
     return field(default_factory=kind, metadata={"section": kind})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Snapshot:
     """All facts of one look.
 

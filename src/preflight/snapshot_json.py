@@ -77,6 +77,8 @@ def _value_out(value: Any, kind: str) -> Any:
         return _record_out(value)
     if kind == s.RECORDS:
         return [_record_out(one) for one in value]
+    if kind == s.ROWS:
+        return [{name: one for name, one in vars(row).items() if one} for row in value]
     if kind == s.TEXTS:
         return list(value)
     if kind == s.NAMES:
@@ -155,7 +157,26 @@ def _value_in(value: Any, kind: str, item: Any, where: str) -> Any:
         if not isinstance(value, list):
             raise BadSnapshot(f"{where}: expected a list, got {type(value).__name__}")
         return tuple(_record_in(item, one, f"{where}[{i}]") for i, one in enumerate(value))
+    if kind == s.ROWS:
+        return _rows_in(value, item, where)
     return check(value, kind, where)
+
+
+def _rows_in(value: Any, item: Any, where: str) -> Tuple[Any, ...]:
+    if not isinstance(value, list):
+        raise BadSnapshot(f"{where}: expected a list, got {type(value).__name__}")
+    plain = {one.name: s.INT if isinstance(one.default, int) else s.TEXT for one in fields(item)}
+    rows = []
+    for number, row in enumerate(value):
+        place = f"{where}[{number}]"
+        if not isinstance(row, dict):
+            raise BadSnapshot(f"{place}: expected an object, got {type(row).__name__}")
+        for name, one in row.items():
+            if name not in plain:
+                raise BadSnapshot(f"{place}.{name}: unknown field")
+            check(one, plain[name], f"{place}.{name}")
+        rows.append(item(**row))
+    return tuple(rows)
 
 
 _PLAIN = {
@@ -238,7 +259,16 @@ def _value_schema(kind: str, item: Any, definitions: Dict[str, Any]) -> Dict[str
         return _record_schema(item, definitions)
     if kind == s.RECORDS:
         return {"type": "array", "items": _record_schema(item, definitions)}
+    if kind == s.ROWS:
+        return {"type": "array", "items": _row_schema(item)}
     return _LEAVES[kind]
+
+
+def _row_schema(item: Any) -> Dict[str, Any]:
+    properties = {
+        one.name: _LEAVES[s.INT if isinstance(one.default, int) else s.TEXT] for one in fields(item)
+    }
+    return {"type": "object", "properties": properties, "additionalProperties": False}
 
 
 def _fact_schema(value: Dict[str, Any]) -> Dict[str, Any]:

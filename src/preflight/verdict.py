@@ -9,11 +9,12 @@ decided verdict into unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
-from typing import Dict, List, Mapping, NamedTuple, Optional, Tuple
+from dataclasses import field, replace
+from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .matrix import Matrix
 from .policy import Policy, Waiver
+from .records import record
 from .rules.registry import (
     FAIL,
     INFO,
@@ -33,6 +34,8 @@ from .snapshot import Snapshot
 #: Whether this driver runs this framework: no verdict passes without its answer.
 MAIN = "driver/too-old-for-cuda"
 PASS, UNKNOWN = "pass", "unknown"
+#: The link of the chain that is about lock files.
+LOCK = "lock"
 ORDER = {FAIL: 0, WARN: 1, INFO: 2}
 
 
@@ -43,7 +46,7 @@ class Reference(NamedTuple):
     url: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Judged:
     """A finding after policy, with the rule it is of."""
 
@@ -69,7 +72,7 @@ class Missing(NamedTuple):
     looked: bool
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Report:
     """What came out: verdict, findings (worst first), unknowns, and every rule's outcomes."""
 
@@ -83,15 +86,28 @@ class Report:
     replaced: Tuple[str, ...] = ()  # rows of the matrix that overlays say otherwise
 
 
+def prepare() -> None:
+    """Import all rules; without it, judging does when it comes to each."""
+    for one in RULES:
+        one.function  # noqa: B018 - a property that imports
+
+
 def judge(
-    snapshot: Snapshot, matrix: Matrix, policy: Optional[Policy] = None, today: str = ""
+    snapshot: Snapshot,
+    matrix: Matrix,
+    policy: Optional[Policy] = None,
+    today: str = "",
+    rules: Sequence[Rule] = RULES,
 ) -> Report:
-    """The report on a snapshot. `today` (ISO date) decides which waivers still hold."""
+    """The report on a snapshot. `today` (ISO date) decides which waivers still hold.
+
+    `rules`: those that are asked; of the lock's alone the verdict is about the lock.
+    """
     policy = policy or Policy()
     if not snapshot.taken:
         snapshot = replace(snapshot, taken=today)
     outcomes: List[Tuple[Rule, Outcome]] = []
-    for rule in RULES:
+    for rule in rules:
         if policy.severity.get(rule.name) != OFF:
             outcomes.extend((rule, one) for one in rule.function(snapshot, matrix))
     findings = [
@@ -134,7 +150,12 @@ def _verdict(
         return FAIL
     if WARN in worst:
         return WARN
-    about = [one for rule, one in outcomes if rule.rung != "matrix"]  # not about ourselves
+    blocked = any(one.looked for one in unknowns)
+    if outcomes and all(rule.rung == LOCK for rule, _one in outcomes):
+        sure = any(isinstance(one, Passed) for _rule, one in outcomes)
+        return PASS if sure and not blocked else UNKNOWN
+    # What is not about ourselves, nor about files that only say what would be installed.
+    about = [one for rule, one in outcomes if rule.rung not in ("matrix", LOCK)]
     decided = any(isinstance(one, (Finding, Passed)) for one in about)
     # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
     idle = bool(about) and all(isinstance(one, NotApplicable) for one in about)
@@ -147,7 +168,6 @@ def _verdict(
         rule.name == MAIN and isinstance(one, Undecided) and (driver or _is_of_build(one))
         for rule, one in outcomes
     )
-    blocked = any(one.looked for one in unknowns)
     return PASS if decided and not blocked else UNKNOWN
 
 
@@ -183,6 +203,9 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
     ("compats", "ls -l /usr/local/cuda*/compat"),
     ("frameworks", "python -m torch.utils.collect_env; torch.cuda.get_arch_list()"),
+    ("python.executable", "--python PATH: the job's interpreter or environment"),
+    ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
+    ("python.packages", "python -m pip list"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
 

@@ -9,9 +9,9 @@ import re
 from dataclasses import replace
 from typing import Any, List, Sequence
 
-from . import assume
+from . import assume, builds
 from . import snapshot as s
-from .matrix import Matrix, cuda_of_tag
+from .matrix import Matrix
 
 ARCHITECTURES = ("x86_64", "aarch64")
 
@@ -43,7 +43,7 @@ def stack(
     snapshot = assume.apply(snapshot, given, matrix)
     if torch and cuda:
         raise BadStack("--torch and --cuda: a torch build has its CUDA; say one of them")
-    framework = _torch(matrix, _release(torch), arch) if torch else _any(cuda) if cuda else None
+    framework = _torch(matrix, torch, arch) if torch else _any(cuda) if cuda else None
     if framework is None:
         raise BadStack("what-if: say --torch RELEASE[+cuNNN] or --cuda VERSION")
     return replace(snapshot, frameworks=_assumed((framework,), "framework"))
@@ -64,26 +64,8 @@ def _release(text: str) -> str:
     return version if patch else f"{minor}.0{local}"
 
 
-def _torch(matrix: Matrix, spec: str, arch: str) -> s.Framework:
-    release, _, local = spec.partition("+")
-    row = matrix.torch_build(release, local, arch) if local else matrix.default_torch(release, arch)
-    version = spec if local or row is None else f"{release}+{row['variant']}"
-    beyond: s.Fact[Any] = s.unknown(f"torch {spec} is not in the matrix")
-    tag = cuda_of_tag(local)
-    cuda = _assumed(tag, "torch") if tag else beyond
-    if local.startswith("rocm"):
-        cuda = s.absent("assumed: torch")
-    elif row is not None:
-        cuda = _assumed(row["cuda"], "torch") if "cuda" in row else s.absent("assumed: torch")
-    return s.Framework(
-        name=_assumed("torch", "torch"),
-        version=_assumed(version, "torch"),
-        cuda=cuda,
-        hip=_assumed(local[len("rocm") :], "torch") if local.startswith("rocm") else s.UNKNOWN,
-        # It was looked for, in the tables: where they are not sure, the verdict is not.
-        arch_list=beyond if row is None else s.unknown(f"the tables are not sure of torch {spec}"),
-        build=_assumed("pip", "torch"),
-    )
+def _torch(matrix: Matrix, text: str, arch: str) -> s.Framework:
+    return builds.torch(matrix, _release(text), arch, "assumed: torch", assumed=True)
 
 
 def _any(cuda: str) -> s.Framework:

@@ -387,6 +387,10 @@ def test_conda(image):
     assert read.packages_conda.value == {
         "python": "3.11.9", "pytorch": "2.5.1", "cuda-version": "12.4", "_libgcc_mutex": "0.1",
     }  # fmt: skip
+    assert read.builds_conda.value == {
+        "python": "hb806964_0_cpython", "pytorch": "py3.11_cuda12.4_cudnn9.1.0_0",
+        "cuda-version": "h3060b56_3", "_libgcc_mutex": "main",
+    }  # fmt: skip
 
 
 def test_a_venv_in_conda(image):

@@ -11,6 +11,7 @@ from dataclasses import fields, replace
 from typing import Any, Callable, Dict, List, Mapping, Tuple, Type
 
 from .. import snapshot as s
+from ..lockfiles import applying, document
 from ..matrix import numbers
 from ..snapshot_json import BadSnapshot, check
 
@@ -48,6 +49,8 @@ def _snapshot(document: Mapping[str, Any]) -> s.Snapshot:
         values.update(known[key](value))
     values["python"] = _python(document)
     found = tuple(_framework(name, document[name]) for name in FRAMEWORKS if name in document)
+    if "locks" in values:
+        values["locks"] = _locks(values["locks"], values)
     values["driver"] = _driver_in_use(values.get("driver", s.Driver()), values)
     if found:
         values["frameworks"] = s.known(found, SOURCE)
@@ -60,6 +63,13 @@ def _driver_in_use(driver: s.Driver, values: Mapping[str, Any]) -> s.Driver:
     if driver.libcuda.looked or not any(one.resolved.value for one in compats):
         return driver
     return replace(driver, libcuda=s.known("compat", "described: compat.resolved"))
+
+
+def _locks(given: s.Fact[Any], values: Mapping[str, Any]) -> s.Fact[Any]:
+    """The lock files with their entries: read from the text, or as the pins say."""
+    python, system = values["python"], values.get("os", s.System())
+    target = applying.Target(python.version.get(""), system.arch.get("x86_64"))
+    return replace(given, value=tuple(document.described(one, target) for one in given.get(())))
 
 
 def _nothing(_value: Any) -> Dict[str, Any]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import posixpath
 import re
+from functools import lru_cache
 from typing import Dict, Iterable, List, Mapping, NamedTuple, Sequence
 
 from ..roots import Root
-from ..snapshot import Fact, Observation, absent, known, unknown
+from ..snapshot import Fact, Observation, unknown
 from .place import head
 
 #: At most this many shadowed or doubly installed packages are told.
@@ -22,9 +23,13 @@ class Distribution(NamedTuple):
     where: str
 
 
+_SEPARATORS = re.compile(r"[-_.]+")
+
+
+@lru_cache(maxsize=8192)
 def normalize(name: str) -> str:
     """A package name in the one spelling of PEP 503."""
-    return re.sub(r"[-_.]+", "-", name).lower()
+    return _SEPARATORS.sub("-", name).lower()
 
 
 def distributions(root: Root, path: Iterable[str]) -> List[Distribution]:
@@ -86,16 +91,3 @@ def packages(root: Root, path: Sequence[str]) -> Fact[Mapping[str, str]]:
         if first.setdefault(name, one.version) != one.version and len(others) < SHADOWED:
             others.append(Observation({name: one.version}, one.where))
     return Fact(first, ":".join(path), differs=tuple(others))
-
-
-def conda_packages(root: Root, prefix: str) -> Fact[Mapping[str, str]]:
-    """{name: version} of the conda packages of `prefix`; absent where conda has none."""
-    folder = posixpath.join(prefix, "conda-meta")
-    if not prefix or not root.is_dir(folder):
-        return absent(folder)
-    try:
-        names = root.listing(folder)
-    except OSError as error:
-        return unknown(f"cannot be listed: {error.strerror}", folder)
-    parts = [name[: -len(".json")].rsplit("-", 2) for name in names if name.endswith(".json")]
-    return known({one[0]: one[1] for one in parts if len(one) == 3}, folder)

@@ -14,7 +14,8 @@ from typing import Dict, Iterable, Iterator, List, Mapping, NamedTuple, Tuple
 
 from ..roots import Root
 from ..snapshot import Fact, PythonEnv, absent, known, merge, unknown
-from .distributions import conda_packages, packages
+from .conda_meta import installed
+from .distributions import packages
 from .place import Place, head, home_directory, place, upward
 
 #: More entries than this on one sys.path, or .pth files in one directory, are not followed.
@@ -56,6 +57,7 @@ def read_environment(root: Root, interpreter: str, env: Mapping[str, str]) -> Py
         return PythonEnv(**{one.name: reason for one in fields(PythonEnv)})
     entries = _sys_path(at, layout)
     source = layout.config_path or layout.base
+    conda = installed(root, layout.base if not layout.isolated else layout.prefix)
     return PythonEnv(
         version=_version(root, layout, interpreter),
         executable=known(interpreter, interpreter),
@@ -63,7 +65,8 @@ def read_environment(root: Root, interpreter: str, env: Mapping[str, str]) -> Py
         kind=_kind(root, layout),
         path=known(tuple(entries), source),
         packages=packages(root, entries),
-        packages_conda=conda_packages(root, layout.base if not layout.isolated else layout.prefix),
+        packages_conda=conda.versions,
+        builds_conda=conda.builds,
     )
 
 

@@ -22,9 +22,10 @@ RUNGS = (
     ("nccl", "NCCL"),
     ("gpu", "GPU"),
     ("container", "container"),
+    ("lock", "locks"),
 )
 #: Links that are left out when nothing is to be said of them.
-OPTIONAL = ("container", "link", "nccl")
+OPTIONAL = ("container", "link", "nccl", "lock")
 #: The rule whose answer is worth a word beside a link that holds.
 TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
@@ -51,7 +52,7 @@ def render(report: Report, style: Style = PLAIN, explain: bool = False) -> str:
     lines = [_title(report), ""]
     lines += _chain(report, style)
     for one in report.findings:
-        lines += [""] + _finding(one, style, explain)
+        lines += [""] + finding_lines(one, style, explain)
     if explain:
         lines += _unknowns(report, style)
         lines += _replaced(report, style)
@@ -61,7 +62,7 @@ def render(report: Report, style: Style = PLAIN, explain: bool = False) -> str:
 
 def _title(report: Report) -> str:
     what = {"live": "this machine", "directory": report.snapshot.root}
-    origin = _printable(what.get(report.snapshot.origin, "a described environment"))
+    origin = printable(what.get(report.snapshot.origin, "a described environment"))
     return f"preflight {__version__} (matrix of {report.matrix_date}) looked at {origin}"
 
 
@@ -113,6 +114,7 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "container": _container,
         "link": _libraries,
         "nccl": _nccl,
+        "lock": _locks,
     }[rung](snapshot)
 
 
@@ -188,6 +190,10 @@ def _nccl(snapshot: s.Snapshot) -> str:
     return ", ".join(dict.fromkeys(known)) or "not known"
 
 
+def _locks(snapshot: s.Snapshot) -> str:
+    return ", ".join(one.path.get("lock") for one in snapshot.locks.get(())) or "none"
+
+
 def _container(snapshot: s.Snapshot) -> str:
     return ", ".join(snapshot.driver.device_nodes.get(())) or "devices"
 
@@ -202,7 +208,8 @@ def _fact(fact: s.Fact[str]) -> str:
 # -- findings -------------------------------------------------------------------------------
 
 
-def _finding(one: Judged, style: Style, explain: bool) -> List[str]:
+def finding_lines(one: Judged, style: Style, explain: bool) -> List[str]:
+    """A finding: its summary and fix, with `explain` everything it rests on."""
     mark = MARKS[one.severity]
     head = f"{style.paint(mark, mark)} {one.rule.name}: "
     lines = _wrapped(one.finding.summary, head, 2, style)
@@ -261,7 +268,7 @@ def _unknowns(report: Report, style: Style) -> List[str]:
 def verdict_line(report: Report, style: Style = PLAIN) -> str:
     """The verdict and its reason on one line."""
     word = report.verdict.upper()
-    return style.paint(word, word) + ": " + _printable(verdict_words(report))
+    return style.paint(word, word) + ": " + printable(verdict_words(report))
 
 
 def verdict_words(report: Report) -> str:
@@ -312,7 +319,7 @@ def _labelled(label: str, text: str, style: Style) -> List[str]:
 _CODE = re.compile("\033\\[[0-9;]*m")
 
 
-def _printable(text: str) -> str:
+def printable(text: str) -> str:
     """Without control characters: what is looked at may not write to the terminal itself."""
     return "".join(char if char.isprintable() else " " for char in text)
 
@@ -323,7 +330,7 @@ def _wrapped(text: str, head: str, indent: int, style: Style) -> List[str]:
         width=max(40, style.width), initial_indent=" " * min(len(plain), 60),
         subsequent_indent=" " * indent, break_long_words=False, break_on_hyphens=False,
     )  # fmt: skip
-    lines = wrapper.wrap(_printable(text)) or [""]
+    lines = wrapper.wrap(printable(text)) or [""]
     return [head + lines[0].lstrip(), *lines[1:]]
 
 

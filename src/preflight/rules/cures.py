@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Dict, List, Optional, Tuple
 
+from ..builds import serves_python
 from ..matrix import Matrix, Row, numbers, targets
 from ..snapshot import Framework, Snapshot
 from . import common
@@ -53,15 +54,6 @@ def _newness(version: str, row: Row) -> Tuple[Tuple[int, ...], Tuple[int, ...]]:
 
 
 def _fits(s: Snapshot, m: Matrix, row: Row, gpus: List[str]) -> bool:
-    if not _for_python(s, row):
+    if not serves_python(row, s.python.version.get("")):
         return False
     return all(m.kernels(one, targets(row)).kind == "sass" for one in gpus)
-
-
-def _for_python(s: Snapshot, row: Row) -> bool:
-    python = numbers(s.python.version.get(""))[:2]
-    ranges = str(row.get("pythons", "")).split(",")[0]  # "3.10-3.14,3.13t"
-    bounds: List[Tuple[int, ...]] = [numbers(one) for one in ranges.split("-")]
-    if not python or not bounds[0]:
-        return True
-    return bounds[0] <= python <= bounds[-1]

@@ -10,13 +10,14 @@ A new rule is one function, one row in :data:`RULES` below, one test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
 
-from ..matrix import Matrix
-from ..snapshot import UNKNOWN, Fact, Snapshot
+from ..snapshot import UNKNOWN, Fact, Snapshot, record
+
+if TYPE_CHECKING:
+    from ..matrix import Matrix
 
 FAIL, WARN, INFO, OFF = "fail", "warn", "info", "off"
 
@@ -30,7 +31,7 @@ class Evidence(NamedTuple):
     assumed: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Finding:
     """Something wrong or worth knowing. `severity` empty: the rule's own."""
 
@@ -45,7 +46,7 @@ class Finding:
     severity: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Undecided:
     """Facts are missing: which, and what would be decided with them."""
 
@@ -54,14 +55,14 @@ class Undecided:
     subject: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class NotApplicable:
     """Outside the rule's range, and why."""
 
     why: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Passed:
     """Decided, and nothing wrong; `note` says in which way."""
 
@@ -71,7 +72,7 @@ class Passed:
 
 
 Outcome = Union[Finding, Undecided, NotApplicable, Passed]
-Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
+Judge = Callable[[Snapshot, "Matrix"], Iterator[Outcome]]
 
 
 @lru_cache(maxsize=None)
@@ -266,6 +267,51 @@ RULES: Tuple[Rule, ...] = (
         "gpu/too-old-for-triton", WARN, "gpu",
         "The GPU is older than the installed Triton supports.",
         sources=("torch-inductor",),
+    ),
+    Rule(
+        "lock/unreadable", FAIL, "lock",
+        "A lock file cannot be parsed: file, line and reason.",
+        sources=("pypa-lock-formats",),
+    ),
+    Rule(
+        "lock/not-pinned", WARN, "lock",
+        "The lock file leaves versions open.",
+        sources=("pypa-lock-formats",),
+    ),
+    Rule(
+        "lock/drifted", WARN, "lock",
+        "What is installed is not what the lock says.",
+        sources=("pypa-lock-formats", "pypa-versions"),
+    ),
+    Rule(
+        "lock/hash-mismatch", FAIL, "lock",
+        "Installed files or downloads do not match their recorded hashes.",
+        sources=("pypa-record",),
+    ),
+    Rule(
+        "lock/local-version-lost", FAIL, "lock",
+        "The lock dropped the +cuNNN local version (or its index), so another build installs.",
+        sources=("pypa-versions", "torch-previous"),
+    ),
+    Rule(
+        "lock/conflict", FAIL, "lock",
+        "The lock cannot be satisfied, or contradicts the image's own constraints.",
+        sources=("pypa-lock-formats", "torch-wheels"),
+    ),
+    Rule(
+        "lock/platform-dependencies-missing", FAIL, "lock",
+        "The lock was made on another platform and lacks this one's dependencies.",
+        sources=("pypa-lock-formats", "torch-wheels"),
+    ),
+    Rule(
+        "lock/artifact-gone", WARN, "lock",
+        "The lock names an artefact that its index no longer has.",
+        sources=("torch-previous",),
+    ),
+    Rule(
+        "lock/framework-unsupported", FAIL, "lock",
+        "The locked framework build cannot run on this driver and GPU.",
+        sources=("nvidia-minor-version", "torch-wheels"),
     ),
     Rule(
         "matrix/outdated", INFO, "matrix",
