@@ -251,7 +251,7 @@ PROBES: Dict[str, Probe] = {
 
 
 #: Started first, since the others are done while these are not.
-LONGEST = ("linkage", "kernels")
+LONGEST = ("linkage", "kernels", "locks", "installed")
 
 
 # -- putting the parts together ---------------------------------------------------------------
