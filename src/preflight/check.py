@@ -28,6 +28,8 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             timeout=timeout or settings.timeout,
             locks=settings.locks,
             thorough=settings.thorough,
+            offline=settings.offline,
+            overlays=settings.overlays,
         )
     )
     today = time.strftime("%Y-%m-%d")

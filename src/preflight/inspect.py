@@ -6,7 +6,7 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import isolate, snapshot_json
+from . import isolate, snapshot_json, tables
 from . import snapshot as s
 from .lockfiles import applying
 from .probes import (
@@ -17,7 +17,9 @@ from .probes import (
     kernels,
     linkage,
     locks,
+    master,
     pip_config,
+    platform,
     python_env,
     system,
     toolkit,
@@ -45,6 +47,8 @@ class Look(NamedTuple):
     locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
+    offline: bool = False  # nothing is asked of the network
+    overlays: Sequence[str] = ()  # directories of tables on top of the built-in ones
 
 
 class Seen(NamedTuple):
@@ -61,6 +65,7 @@ class Probe(NamedTuple):
     seconds: float
     lost: Callable[[s.Fact[Any]], s.Snapshot]
     live_only: bool = False
+    wanted: Callable[[Look], bool] = lambda _what: True
 
 
 def look(what: Look) -> Seen:
@@ -72,7 +77,9 @@ def look(what: Look) -> Seen:
     wanted = {
         name: one
         for name, one in PROBES.items()
-        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+        if (what.root.live or not one.live_only)
+        and (not what.only or name in what.only)
+        and one.wanted(what)
     }
     answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
@@ -86,6 +93,7 @@ def look(what: Look) -> Seen:
 def _task(probe: Probe, what: Look) -> isolate.Task:
     # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
     seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    seconds = master.seconds(what.timeout) if probe.call is _master else seconds
     return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
@@ -189,6 +197,16 @@ def _locks(what: Look) -> s.Snapshot:
     )
 
 
+def _platform(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return platform.read(what.root, what.env, what.command, marks)
+
+
+def _master(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return master.look(what.root, what.env, what.command, marks, what.timeout, what.offline)
+
+
 def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
@@ -227,6 +245,16 @@ PROBES: Dict[str, Probe] = {
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
+    ),
+    "platform": Probe(
+        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
+    ),
+    "master": Probe(
+        _master,
+        master.SECONDS,
+        master.lost,
+        live_only=True,
+        wanted=lambda what: master.wanted(what.env, what.command),
     ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }

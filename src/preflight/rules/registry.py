@@ -313,6 +313,43 @@ RULES: Tuple[Rule, ...] = (
         sources=("nvidia-minor-version", "torch-wheels"),
     ),
     Rule(
+        "platform/world-size-mismatch", FAIL, "platform",
+        "WORLD_SIZE, RANK, NPROC_PER_NODE, the GPUs and the launch command contradict each other.",
+        sources=("pai-env", "torchrun-guide", "kubedl-pytorch"),
+    ),
+    Rule(
+        "platform/rank-out-of-range", FAIL, "platform",
+        "RANK, LOCAL_RANK or node rank is not below its world size, or not a number.",
+        sources=("pai-env", "torchrun-guide"),
+    ),
+    Rule(
+        "platform/master-unresolvable", FAIL, "platform",
+        "MASTER_ADDR does not resolve or MASTER_PORT is not a port.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/master-unreachable", WARN, "platform",
+        "The master does not answer yet.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/variable-malformed", FAIL, "platform",
+        "A platform variable (TF_CONFIG and the like) cannot be read.",
+        sources=("pai-env",),
+    ),
+    Rule(
+        "platform/variable-renamed", WARN, "platform",
+        "A variable is set that was renamed, or that nobody reads.",
+        sources=("torch-nccl-names",),
+    ),
+    Rule(
+        "platform/omp-threads", INFO, "platform",
+        "OMP_NUM_THREADS starves or oversubscribes the CPU.",
+        sources=("torchrun-guide",),
+    ),
+    Rule(
         "matrix/outdated", INFO, "matrix",
         "The tables this preflight judges by are older than a year.",
         sources=(),

@@ -9,7 +9,7 @@ from .book import Book, Place, Problem
 
 
 def said_once(book: Book) -> Iterator[Problem]:
-    """No two files speak of the same variable of a platform (one file's rows are looked at before)."""
+    """No two files say the same; within one file that was looked at before."""
     for kind in schema.TABLES["platforms"]:
         seen: Dict[Tuple[str, ...], Place] = {}
         for place in book.rows(kind):
