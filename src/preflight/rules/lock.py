@@ -173,6 +173,13 @@ def _line(s: Snapshot, pin: Pin, version: str) -> str:
 # -- drift ------------------------------------------------------------------------------------
 
 
+def _witness(s: Snapshot, pin: Pin) -> str:
+    """The fact that says which version of an entry's package is there."""
+    if pin.manager:
+        return "python.packages_conda"
+    return "python.packages" if s.python.packages.known else "frameworks"
+
+
 class Drift(NamedTuple):
     """An entry that what is installed does not meet; `found` empty: not installed."""
 
@@ -287,7 +294,7 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
         fix=(sync.format(path=one.path),
              "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
-        + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
+        + tuple(Evidence(_witness(s, d.pin), f"{d.pin.name} {d.found}", "installed")
                 for d in drift[:20] if d.found),
         sources=("pypa-lock-formats",),
         subject=one.path,

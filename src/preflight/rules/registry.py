@@ -263,6 +263,26 @@ RULES: Tuple[Rule, ...] = (
         sources=("numpy-2-notes",),
     ),
     Rule(
+        "framework/user-site-shadows", FAIL, "framework",
+        "Packages in the user site or PYTHONPATH hide the image's.",
+        sources=("python-site",),
+    ),
+    Rule(
+        "framework/mixed-installers", WARN, "framework",
+        "The same framework was installed by pip and by conda.",
+        sources=("torch-wheels",),
+    ),
+    Rule(
+        "framework/build-replaced", WARN, "framework",
+        "A vendor's framework build was replaced by a public wheel (or part of it overwritten).",
+        sources=("ngc-release-notes",),
+    ),
+    Rule(
+        "framework/toolkit-major-mismatch", WARN, "framework",
+        "The nvcc in the image is of another CUDA major than the framework.",
+        sources=("torch-cpp-extension",),
+    ),
+    Rule(
         "gpu/too-old-for-triton", WARN, "gpu",
         "The GPU is older than the installed Triton supports.",
         sources=("torch-inductor",),
