@@ -227,9 +227,9 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         hard = grave if one.strict and not foreign else []
         soft = [d for d in drift if d not in hard]
         if hard:
-            yield _drift_finding(one, hard, FAIL)
+            yield _drift_finding(s, one, hard, FAIL)
         if soft:
-            yield _drift_finding(one, soft, WARN, foreign)
+            yield _drift_finding(s, one, soft, WARN, foreign)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -278,7 +278,9 @@ def _vendor(s: Snapshot, drift: Drift) -> bool:
     )
 
 
-def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = False) -> Finding:
+def _drift_finding(
+    s: Snapshot, one: Held, drift: List[Drift], grade: str, foreign: bool = False
+) -> Finding:
     words = [str(each) for each in drift]
     what = f"{len(drift)} packages are" if len(drift) > 1 else "one package is"
     summary = f"{what} not what {one.path} says: {some(words)}"

@@ -85,8 +85,7 @@ def master_unresolvable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _loopback(s: Snapshot, place: Place) -> Optional[Finding]:
     literal = meeting.is_loopback(place.address)
     addresses = s.master.addresses.get(())
-    resolved = bool(addresses) and all(meeting.is_loopback(one) for one in addresses)
-    if not literal and not (resolved and (place.job.rank or 0) > 0):
+    if not literal and not (_all_loopback(s) and (place.job.rank or 0) > 0):
         return None
     shown = place.address if literal else f"{place.address} (here {addresses[0]})"
     return Finding(
@@ -99,6 +98,11 @@ def _loopback(s: Snapshot, place: Place) -> Optional[Finding]:
              "MASTER_ADDR: the host name of the first node, as the platform sets it"),
         evidence=evidence(s, *_PLACES, "env.MASTER_ADDR"),
     )  # fmt: skip
+
+
+def _all_loopback(s: Snapshot) -> bool:
+    addresses = s.master.addresses.get(())
+    return bool(addresses) and all(meeting.is_loopback(one) for one in addresses)
 
 
 def _bad_port(s: Snapshot, place: Place) -> Optional[Finding]:
@@ -153,6 +157,8 @@ def master_unreachable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield NotApplicable("the name does not resolve, or nobody looked")
     elif state.unknown and state.looked:
         yield Undecided(("master.state",), f"whether {place.address} answers")
+    elif meeting.is_loopback(place.address) or _all_loopback(s):
+        yield NotApplicable("the address is this node's loopback: another rule speaks")
     elif not state.known and not s.master.local.known:
         yield NotApplicable("nobody looked whether the master answers")
     else:
@@ -174,6 +180,8 @@ def _answers(s: Snapshot, place: Place) -> Iterator[Finding]:
         yield _taken(s, place)
     elif state in ("timed out", "unreachable"):
         yield _silent(s, place, state)
+    elif state == "refused" and local and (place.job.rank or 0) > 0:
+        yield _itself(s, place)
     elif state == "refused":
         yield _refused(s, place)
 
@@ -225,6 +233,17 @@ def _silent(s: Snapshot, place: Place, state: str) -> Finding:
         "of a node that is gone.",
         f"ip route get {(s.master.addresses.get(()) or (place.address,))[0]}",
         "name the first node by its address on the network that all nodes share",
+    )  # fmt: skip
+
+
+def _itself(s: Snapshot, place: Place) -> Finding:
+    return _finding(
+        s, place, WARN,
+        f"{place.address} is this node, which is not the first (its rank is {place.job.rank})",
+        "the address of the first node, the same on all",
+        "Where every node names itself (hostname -i), none meets another. Two nodes of a job on "
+        "one host, with its network, share their addresses: then it is right.",
+        "MASTER_ADDR: the first node's name, as the platform sets it",
     )  # fmt: skip
 
 
