@@ -33,6 +33,8 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             timeout=timeout or settings.timeout,
             locks=settings.locks,
             thorough=settings.thorough,
+            offline=settings.offline,
+            overlays=settings.overlays,
             progress=progress.on_terminal() if settings.thorough else None,
         ),
         meanwhile=lambda: _get_ready(settings),

@@ -6,7 +6,7 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import isolate, snapshot_json
+from . import isolate, snapshot_json, tables
 from . import snapshot as s
 from .probes import (
     driver,
@@ -15,6 +15,8 @@ from .probes import (
     kernels,
     linkage,
     others,
+    master,
+    platform,
     python_env,
     system,
     toolkit,
@@ -43,6 +45,8 @@ class Look(NamedTuple):
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
     progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
+    offline: bool = False  # nothing is asked of the network
+    overlays: Sequence[str] = ()  # directories of tables on top of the built-in ones
 
 
 class Seen(NamedTuple):
@@ -59,6 +63,7 @@ class Probe(NamedTuple):
     seconds: float
     lost: Callable[[s.Fact[Any]], s.Snapshot]
     live_only: bool = False
+    wanted: Callable[[Look], bool] = lambda _what: True
 
 
 def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
@@ -73,7 +78,9 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     wanted = {
         name: one
         for name, one in PROBES.items()
-        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+        if (what.root.live or not one.live_only)
+        and (not what.only or name in what.only)
+        and one.wanted(what)
     }
     started_first = sorted(wanted, key=lambda name: name not in LONGEST)
     tasks = {name: _task(wanted[name], what) for name in started_first}
@@ -90,6 +97,7 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
 def _task(probe: Probe, what: Look) -> isolate.Task:
     # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
     seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    seconds = master.seconds(what.timeout) if probe.call is _master else seconds
     return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
@@ -206,6 +214,16 @@ def _locks(what: Look) -> s.Snapshot:
     )
 
 
+def _platform(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return platform.read(what.root, what.env, what.command, marks)
+
+
+def _master(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return master.look(what.root, what.env, what.command, marks, what.timeout, what.offline)
+
+
 def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
@@ -245,6 +263,16 @@ PROBES: Dict[str, Probe] = {
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
+    ),
+    "platform": Probe(
+        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
+    ),
+    "master": Probe(
+        _master,
+        master.SECONDS,
+        master.lost,
+        live_only=True,
+        wanted=lambda what: master.wanted(what.env, what.command),
     ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }

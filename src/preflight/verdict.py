@@ -206,6 +206,11 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("python.executable", "--python PATH: the job's interpreter or environment"),
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
+    ("host.master_resolves", "getent hosts $MASTER_ADDR"),
+    ("master.", "getent hosts $MASTER_ADDR; then nc -vz $MASTER_ADDR $MASTER_PORT"),
+    ("job.command", "preflight exec -- COMMAND, as the job starts it"),
+    ("job.nodes", "echo $WORLD_SIZE $PET_NNODES $SLURM_JOB_NUM_NODES in the job"),
+    ("host.cpus", "nproc"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
 

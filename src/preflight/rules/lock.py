@@ -176,6 +176,13 @@ def _line(s: Snapshot, pin: Pin, version: str) -> str:
 # -- drift ------------------------------------------------------------------------------------
 
 
+def _witness(s: Snapshot, pin: Pin) -> str:
+    """The fact that says which version of an entry's package is there."""
+    if pin.manager:
+        return "python.packages_conda"
+    return "python.packages" if s.python.packages.known else "frameworks"
+
+
 class Drift(NamedTuple):
     """An entry that what is installed does not meet; `found` empty: not installed."""
 
@@ -223,9 +230,9 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         hard = grave if one.strict and not foreign else []
         soft = [d for d in drift if d not in hard]
         if hard:
-            yield _drift_finding(one, hard, FAIL)
+            yield _drift_finding(s, one, hard, FAIL)
         if soft:
-            yield _drift_finding(one, soft, WARN, foreign)
+            yield _drift_finding(s, one, soft, WARN, foreign)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -274,7 +281,9 @@ def _vendor(s: Snapshot, drift: Drift) -> bool:
     )
 
 
-def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = False) -> Finding:
+def _drift_finding(
+    s: Snapshot, one: Held, drift: List[Drift], grade: str, foreign: bool = False
+) -> Finding:
     words = [str(each) for each in drift]
     what = f"{len(drift)} packages are" if len(drift) > 1 else "one package is"
     summary = f"{what} not what {one.path} says: {some(words)}"
@@ -290,7 +299,7 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
         fix=(sync.format(path=one.path),
              "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
-        + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
+        + tuple(Evidence(_witness(s, d.pin), f"{d.pin.name} {d.found}", "installed")
                 for d in drift[:20] if d.found),
         sources=("pypa-lock-formats",),
         subject=one.path,
