@@ -384,7 +384,7 @@ class Job:
     mounts: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of PAI's metadata: "oss /mnt/data"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Master:
     """The node that leads rendezvous, as name resolution and one connection found it."""
 
