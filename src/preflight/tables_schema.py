@@ -25,6 +25,7 @@ TABLES: Dict[str, Tuple[str, ...]] = {
     "errors": ("error",),
     "libraries": ("library",),
     "require": ("requirement", "brands", "require_rule", "container_variable"),
+    "nccl": ("nccl_variable", "nccl_reader", "nccl_preset"),
 }
 SOURCES = "sources"
 
@@ -67,6 +68,9 @@ ROWS: Dict[str, str] = {
     "brands": "brands! names!",
     "require_rule": "topic! form meaning!",
     "container_variable": "name! value! meaning!",
+    "nccl_variable": "name! since until kind! range choices initial renamed renamed_since instead",
+    "nccl_reader": "who! names! prefixes",
+    "nccl_preset": "name! platform! module instances! settings! without",
 }
 COMMON = "note trust! source!"
 
@@ -103,6 +107,9 @@ IDENTITY: Dict[str, Tuple[str, ...]] = {
     "brands": ("brands",),
     "require_rule": ("topic", "form"),
     "container_variable": ("name", "value"),
+    "nccl_variable": ("name",),
+    "nccl_reader": ("who",),
+    "nccl_preset": ("name",),
 }
 SPLIT = ("versions", "releases", "platforms", "variants")
 
@@ -115,7 +122,8 @@ STRING_LISTS = {
     "drops", "targets", "capabilities", "names", "pci", "versions", "default", "sm", "sm_unsure",
     "ptx", "ptx_unsure", "source", "platforms", "variants", "layout", "pins", "requires",
     "torchvision", "torchaudio", "torchtext", "torchdata", "also", "errors", "says", "bases",
-    "releases", "tags", "messages", "systems", "seen",
+    "releases", "tags", "messages", "systems", "seen", "choices", "prefixes", "instances",
+    "settings", "without",
 }  # fmt: skip
 #: Keys that have another type in one table than elsewhere.
 OTHER_TYPES: Dict[Tuple[str, str], type] = {
@@ -145,6 +153,8 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "cuda_match": ("major", "minor"),
     "cxx11_abis": ("both",),
     "domain": ("cuda", "nvml", "loader", "container", "torch"),
+    "nccl_variable.kind": ("flag", "number", "choice", "tokens", "list", "text", "none"),
+    "nccl_preset.platform": ("pai",),
 }
 
 _CUDA = (r"\d+\.\d+", "CUDA version (as in 12.4)")
@@ -153,6 +163,7 @@ _CAPABILITY = (r"\d+\.\d", "compute capability (as in 8.6)")
 _TARGET = (r"sm_\d{2,3}[af]?", "compiler target (as in sm_90)")
 _MONTH = (r"\d{4}(-\d\d)?", "month (as in 2024-03)")
 _DAY = (r"\d{4}-\d\d-\d\d", "day (as in 2024-03-01)")
+_NCCL = (r"\d+\.\d+(\.\d+)?", "release of NCCL (as in 2.18)")
 _NGC = (r"\d\d\.\d\d", "month of NGC (as in 24.03)")
 #: The form of a value, or of each in a list; "table.key" where it is one table's only.
 FORMS: Dict[str, Tuple[str, str]] = {
@@ -190,6 +201,12 @@ FORMS: Dict[str, Tuple[str, str]] = {
         r"3\.\d+(-3\.\d+)?t?(,3\.\d+(-3\.\d+)?t?)*", "range of Pythons (as in 3.9-3.12,3.13t)",
     ),
     "min_glibc": (r"2\.\d+", "version of glibc (as in 2.28)"),
+    "since": _NCCL,
+    "until": _NCCL,
+    "renamed_since": (r"\d+\.\d+", "release of torch (as in 2.2)"),
+    "nccl_variable.range": (r"-?\d+\.\.(-?\d+)?", "range (as in 0..31)"),
+    "nccl_variable.name": (r"NCCL_[A-Z0-9_]+", "variable of NCCL's"),
+    "nccl_preset.settings": (r"NCCL_[A-Z0-9_]+=.*", "setting (as in NCCL_IB_TC=136)"),
     "ngc.release": _NGC,
     "ngc_framework.release": _NGC,
     "ngc_image.releases": _NGC,
