@@ -68,7 +68,7 @@ ROWS: Dict[str, str] = {
     "brands": "brands! names!",
     "require_rule": "topic! form meaning!",
     "container_variable": "name! value! meaning!",
-    "nccl_variable": "name! since until kind! range choices initial renamed renamed_since instead",
+    "nccl_variable": "name! since until kind! bounds choices initial renamed renamed_since instead",
     "nccl_reader": "who! names! prefixes",
     "nccl_preset": "name! platform! module instances! settings! without",
 }
@@ -204,7 +204,7 @@ FORMS: Dict[str, Tuple[str, str]] = {
     "since": _NCCL,
     "until": _NCCL,
     "renamed_since": (r"\d+\.\d+", "release of torch (as in 2.2)"),
-    "nccl_variable.range": (r"-?\d+\.\.(-?\d+)?", "range (as in 0..31)"),
+    "bounds": (r"-?\d+\.\.(-?\d+)?", "range (as in 0..31)"),
     "nccl_variable.name": (r"NCCL_[A-Z0-9_]+", "variable of NCCL's"),
     "nccl_preset.settings": (r"NCCL_[A-Z0-9_]+=.*", "setting (as in NCCL_IB_TC=136)"),
     "ngc.release": _NGC,
