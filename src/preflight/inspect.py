@@ -17,6 +17,8 @@ from .probes import (
     kernels,
     linkage,
     locks,
+    nccl_env,
+    network,
     pip_config,
     python_env,
     system,
@@ -165,7 +167,12 @@ def _linkage(what: Look) -> s.Snapshot:
     python, torch = _with_torch(what)
     if torch is None:
         return s.Snapshot()
-    return linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+    seen = linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+    if not nccl_env.asked(what.env):
+        return seen
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    found = nccl_env.readers(what.root, what.env, seen, torch, arch)
+    return replace(seen, network=s.Network(readers=found))
 
 
 def _kernels(what: Look) -> s.Snapshot:
@@ -196,6 +203,18 @@ def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
     return seen.python, next(found, None)
 
 
+def _network(what: Look) -> s.Snapshot:
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    seen = network.read(what.root, what.env, arch)
+    return replace(seen, network=replace(seen.network, conf=nccl_env.conf(what.root, what.env)))
+
+
+def _lost_network(why: s.Fact[Any]) -> s.Snapshot:
+    lost = dict.fromkeys(("interfaces", "ports", "rdma_nodes", "libraries", "providers"), why)
+    host = s.Host(interfaces=why, infiniband=why, memlock_kib=why)
+    return s.Snapshot(host=host, network=s.Network(**lost))
+
+
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
     return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
 
@@ -222,9 +241,14 @@ PROBES: Dict[str, Probe] = {
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(origins=why, locals=why, unmet=why, altered=why)),
     ),
-    "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
+    "linkage": Probe(
+        _linkage,
+        15,
+        lambda why: s.Snapshot(libraries=why, extensions=why, network=s.Network(readers=why)),
+    ),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
+    "network": Probe(_network, 5, _lost_network, live_only=True),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
