@@ -5,8 +5,10 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Optional, Tuple
 
+from ..matrix import numbers
 from ..snapshot import Fact, Interface, RdmaPort, Snapshot, known
-from . import common
+from . import common, ifnames
+from .linked import first
 
 #: Variables in which launchers and schedulers say how many nodes there are.
 NODE_COUNTS = ("PET_NNODES", "SLURM_NNODES", "SLURM_JOB_NUM_NODES")
@@ -17,6 +19,8 @@ PROCESS_COUNTS = (
 LAUNCHERS = re.compile(
     r"\b(torchrun|torch\.distributed\.(run|launch)|accelerate|deepspeed|mpirun|horovodrun|srun)\b"
 )
+#: Since this NCCL an interface has to run (ifnames).
+RUNNING_ONLY = (2, 28)
 #: The names by which RDMA devices are called where no module is known.
 _MODULES = (("mlx5", "mlx5_core"), ("erdma", "erdma"), ("efa", "efa"), ("rdmap", "efa"))
 
@@ -120,10 +124,18 @@ def interfaces(s: Snapshot) -> Optional[Interfaces]:
     return Interfaces(rows, False, "host.interfaces")
 
 
-def family(s: Snapshot, here: Interfaces) -> str:
-    """NCCL_SOCKET_FAMILY, where addresses are known."""
+def ways(s: Snapshot, here: Interfaces) -> ifnames.Ways:
+    """How the NCCL here chooses: by its release, and where addresses are known by family."""
     text = setting(s, "NCCL_SOCKET_FAMILY").get("")
-    return text if here.sure and text in ("AF_INET", "AF_INET6") else ""
+    family = text if here.sure and text in ("AF_INET", "AF_INET6") else ""
+    return ifnames.Ways(family, () < numbers(nccl_version(s)) < RUNNING_ONLY)
+
+
+def nccl_version(s: Snapshot) -> str:
+    """The release of the NCCL that would be loaded, or is inside the framework; "" if unknown."""
+    loaded = first(s, "libnccl.so")
+    inside = next((one.nccl.get("") for one in s.frameworks.get(()) if one.nccl.known), "")
+    return loaded.library.version.get(inside) if loaded else inside
 
 
 # -- RDMA -----------------------------------------------------------------------------------

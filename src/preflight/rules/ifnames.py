@@ -5,7 +5,9 @@ whole names instead of beginnings; what is between commas is taken as it stands,
 too; what follows a colon is a port. Of the interfaces that run and have an address the matching
 ones are taken in the kernel's order, those with an IPv4 address first; the bootstrap uses the
 first. A list of one character or none counts as not set, and then NCCL takes those beginning with
-"ib", else all but docker*, lo* and virbr*, else docker*, else lo*, else virbr*.
+"ib", else all but docker*, lo* and virbr*, else docker*, else lo*, else virbr*. Before 2.28 an
+interface needs not run, and virbr* is like any other. (tests/real/test_interfaces.py asks real
+libraries.)
 
 Gloo: whole names between commas, as they stand.
 """
@@ -19,8 +21,9 @@ from ..snapshot import Interface
 
 #: NCCL reads at most so many interfaces from a list.
 LIMIT = 16
-#: What NCCL tries where nothing is set, each until one is found.
+#: What NCCL tries where nothing is set, each until one is found; and before 2.28.
 AUTOMATIC = ("ib", "^docker,lo,virbr", "docker", "lo", "virbr")
+AUTOMATIC_BEFORE = ("ib", "^docker,lo", "docker", "lo")
 _QUOTES = "\"'`“”‘’"
 
 
@@ -47,8 +50,6 @@ def parse(text: str) -> List_:
     text = text[1:] if exclude else text
     exact = text.startswith("=")
     text = text[1:] if exact else text
-    # parseStringList drops one more of these before the first name.
-    text = text[1:] if text[:1] in ("^", "=") else text
     items = []
     for part in text.split(","):
         name, colon, port = part.partition(":")
@@ -63,35 +64,51 @@ def is_set(text: Optional[str]) -> bool:
     return text is not None and len(text) > 1
 
 
-def usable(row: Interface, family: str = "") -> bool:
-    """Whether NCCL considers an interface: it runs, and has an address of that family."""
-    return row.state == "running" and bool(addresses(row, family))
+class Ways(NamedTuple):
+    """How interfaces are chosen: only of a family (AF_INET, AF_INET6; empty: any); by an NCCL
+    before 2.28."""
+
+    family: str = ""
+    before: bool = False
+
+
+ANY = Ways()
+
+
+def usable(row: Interface, ways: Ways = ANY) -> bool:
+    """Whether an interface can be used: it runs, and has an address of that family."""
+    return row.state == "running" and bool(addresses(row, ways.family))
 
 
 def addresses(row: Interface, family: str = "") -> List[str]:
-    """Its addresses of a family (AF_INET, AF_INET6; empty: any) but IPv6's loopback."""
+    """Its addresses of a family but IPv6's loopback."""
     found = [one for one in row.addresses.split() if not one.startswith("::1/")]
     if family not in ("AF_INET", "AF_INET6"):
         return found
     return [one for one in found if (":" in one) == (family == "AF_INET6")]
 
 
-def ordered(rows: Sequence[Interface], family: str = "") -> List[Interface]:
+def ordered(rows: Sequence[Interface], ways: Ways = ANY) -> List[Interface]:
     """The interfaces that NCCL considers, in the order in which it finds them."""
-    there = [row for row in rows if usable(row, family)]
-    fours = [row for row in there if any(":" not in one for one in addresses(row, family))]
+    there = [
+        row
+        for row in rows
+        if (ways.before or row.state == "running") and addresses(row, ways.family)
+    ]
+    fours = [row for row in there if any(":" not in one for one in addresses(row, ways.family))]
     return fours + [row for row in there if row not in fours]
 
 
-def chosen(text: str, rows: Sequence[Interface], family: str = "") -> List[Interface]:
+def chosen(text: str, rows: Sequence[Interface], ways: Ways = ANY) -> List[Interface]:
     """Those that a list selects, in the order in which NCCL takes them."""
     wanted = parse(text)
-    return [row for row in ordered(rows, family) if wanted.matches(row.name)]
+    return [row for row in ordered(rows, ways) if wanted.matches(row.name)]
 
 
-def automatic(rows: Sequence[Interface], family: str = "") -> List[Interface]:
+def automatic(rows: Sequence[Interface], ways: Ways = ANY) -> List[Interface]:
     """Those that NCCL takes where nothing is set."""
-    return next(filter(None, (chosen(one, rows, family) for one in AUTOMATIC)), [])
+    tries = AUTOMATIC_BEFORE if ways.before else AUTOMATIC
+    return next(filter(None, (chosen(one, rows, ways) for one in tries)), [])
 
 
 def gloo(text: str) -> List[str]:

@@ -8,6 +8,7 @@ from ..matrix import Matrix
 from ..snapshot import Interface, Snapshot
 from . import fabric, ifnames
 from .fabric import Interfaces
+from .ifnames import Ways
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 NCCL, GLOO, HCA = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA"
@@ -23,7 +24,7 @@ class Choice(NamedTuple):
     text: str
     found: Tuple[Interface, ...]
     here: Interfaces
-    family: str
+    ways: Ways
     mistakes: Tuple[str, ...]
 
     @property
@@ -40,6 +41,11 @@ class Choice(NamedTuple):
         return [one for one in ifnames.gloo(self.text) if one not in {r.name for r in self.found}]
 
     @property
+    def works(self) -> bool:
+        """Whether what is used of the list can be used: the first, by Gloo every one."""
+        return not self.lost if self.gloo else bool(self.found) and ifnames.usable(self.found[0])
+
+    @property
     def shown(self) -> str:
         return f"{self.name}={self.text!r}"
 
@@ -53,17 +59,17 @@ def _choices(s: Snapshot) -> Iterator[Choice]:
             continue
         if name == NCCL and fabric.no_nccl(s):
             continue
-        family = fabric.family(s, here) if name == NCCL else ""
-        found = _selected(name, text, here, family)
+        ways = fabric.ways(s, here)
+        found = _selected(name, text, here, ways)
         mistakes = tuple(ifnames.mistakes(text, name == GLOO))
-        yield Choice(name, text, tuple(found), here, family, mistakes)
+        yield Choice(name, text, tuple(found), here, ways, mistakes)
 
 
-def _selected(name: str, text: str, here: Interfaces, family: str) -> List[Interface]:
+def _selected(name: str, text: str, here: Interfaces, ways: Ways) -> List[Interface]:
     if name == GLOO:
         by_name = {row.name: row for row in here.rows if ifnames.addresses(row)}
         return [by_name[one] for one in ifnames.gloo(text) if one in by_name]
-    return ifnames.chosen(text, here.rows, family)
+    return ifnames.chosen(text, here.rows, ways)
 
 
 def _silent(s: Snapshot, variables: Tuple[str, ...] = (NCCL, GLOO)) -> Optional[Outcome]:
@@ -90,16 +96,17 @@ def _weight(s: Snapshot) -> str:
     return "" if fabric.communicates(s) else WARN
 
 
-def _best(s: Snapshot, here: Interfaces, family: str = "") -> str:
+def _best(s: Snapshot, here: Interfaces, ways: Ways) -> str:
     """The interface to name: the one towards the master, else what NCCL would take."""
-    there = {row.name for row in ifnames.ordered(here.rows, family) if row.kind != "loopback"}
+    ways = ways._replace(before=False)  # one that works, not one that would be taken
+    there = {row.name for row in ifnames.ordered(here.rows, ways) if row.kind != "loopback"}
     towards = [one for one in s.host.routes_to_master.get(()) if one in there]
-    found = [r.name for r in ifnames.automatic(here.rows, family) if r.kind != "loopback"]
+    found = [r.name for r in ifnames.automatic(here.rows, ways) if r.kind != "loopback"]
     return next(iter(towards + found), "")
 
 
 def _fix(s: Snapshot, one: Choice) -> Tuple[str, ...]:
-    best = _best(s, one.here, one.family)
+    best = _best(s, one.here, one.ways)
     lines = [f"export {one.name}={best if one.gloo else '=' + best}"] if best else []
     return (*lines, f"unset {one.name}")
 
@@ -130,7 +137,7 @@ def interface_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     for one in _choices(s):
         if one.mistakes or one.excludes:
             continue  # other rules speak
-        if one.found and not (one.gloo and one.lost):
+        if one.works:
             yield Passed(f"{one.shown} is {one.found[0].name} here", one.name)
             continue
         names = ", ".join(one.lost) if one.gloo else one.text.lstrip("=")
@@ -247,9 +254,9 @@ def _effect(s: Snapshot, name: str, text: str, meant: str) -> Tuple[bool, str]:
     here = fabric.interfaces(s)
     if name == HCA or here is None or not ifnames.is_set(meant):
         return True, ""
-    family = fabric.family(s, here) if name == NCCL else ""
-    is_read = _selected(name, text, here, family)
-    wanted = _selected(name, meant, here, family)
+    ways = fabric.ways(s, here)
+    is_read = _selected(name, text, here, ways)
+    wanted = _selected(name, meant, here, ways)
     if name == GLOO:
         whole = len(is_read) == len(ifnames.gloo(text))
         return whole, "" if whole else "; not every name is found"
@@ -283,10 +290,10 @@ def interface_unroutable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 
 def _taken(s: Snapshot, here: Interfaces, text: str) -> List[Interface]:
-    family = fabric.family(s, here)
+    ways = fabric.ways(s, here)
     if ifnames.is_set(text):
-        return ifnames.chosen(text, here.rows, family)
-    return ifnames.automatic(here.rows, family)
+        return ifnames.chosen(text, here.rows, ways)
+    return ifnames.automatic(here.rows, ways)
 
 
 def _unrouted(s: Snapshot, here: Interfaces, text: str) -> Outcome:
@@ -386,12 +393,12 @@ def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> 
     elif several is None and taken:
         yield Undecided(("job.nodes",), "whether the loopback interface is enough")
     else:
-        family = fabric.family(s, here)
+        ways = fabric.ways(s, here)
         what = f"{NCCL}={text!r} excludes" if listed else "there is"
         left = "every interface that could be used" if listed else "no interface NCCL could use"
-        better = _best(s, here, family)
+        better = _best(s, here, ways)
         yield Finding(
-            summary=f"{what} {left}" + (f" ({family} only)" if family else ""),
+            summary=f"{what} {left}" + (f" ({ways.family} only)" if ways.family else ""),
             observed=f"interfaces here: {_listed(here.rows)}",
             needed="an interface that runs and has an address",
             why="NCCL finds nothing to listen on: 'Bootstrap : no socket interface found'.",

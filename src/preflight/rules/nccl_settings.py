@@ -29,11 +29,8 @@ class Readers(NamedTuple):
 
 def _readers(s: Snapshot) -> Readers:
     rows = s.network.readers.get(())
-    loaded = first(s, "libnccl.so")
-    inside = next((one.nccl.get("") for one in s.frameworks.get(()) if one.nccl.known), "")
-    version = loaded.library.version.get(inside) if loaded else inside
     names = frozenset(name for row in rows for name in row.names.split())
-    return Readers(names or None, rows[0].file if rows else "", version)
+    return Readers(names or None, rows[0].file if rows else "", fabric.nccl_version(s))
 
 
 def _set(s: Snapshot) -> Dict[str, str]:
