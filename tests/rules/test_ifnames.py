@@ -65,7 +65,9 @@ def test_what_nccl_takes_by_itself():
     assert first(row("eth0"), row("eth1", "fd01::7/64"), family="AF_INET6") == ["eth1"]
 
 
-@pytest.mark.parametrize(("text", "is_set"), [(None, False), ("", False), ("e", False), ("e0", True)])
+@pytest.mark.parametrize(
+    ("text", "is_set"), [(None, False), ("", False), ("e", False), ("e0", True)]
+)
 def test_what_counts_as_set(text, is_set):
     assert ifnames.is_set(text) == is_set
 

@@ -99,7 +99,7 @@ def test_nccl_conf_counts_and_the_environment_wins():
     assert words(MISSING, own) == ["pass"]
 
 
-# -- the loopback interface -----------------------------------------------------------------------
+# -- the loopback interface ---------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -125,12 +125,10 @@ def test_the_fix_of_an_exclusion_excludes_lo_too():
     assert finding(LOOP, **ifname("^docker0,virbr")).fix[0] == (
         "export NCCL_SOCKET_IFNAME=^lo,docker0,virbr"
     )
-    assert finding(LOOP, **ifname("^=docker0")).fix[0] == (
-        "export NCCL_SOCKET_IFNAME=^=lo,docker0"
-    )
+    assert finding(LOOP, **ifname("^=docker0")).fix[0] == ("export NCCL_SOCKET_IFNAME=^=lo,docker0")
 
 
-# -- spelling -------------------------------------------------------------------------------------
+# -- spelling -----------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
@@ -162,7 +160,7 @@ def test_spelling_without_interfaces_is_a_warning():
     assert fix == ("export NCCL_SOCKET_IFNAME=eth0,eth1",)
 
 
-# -- the way to the master --------------------------------------------------------------------------
+# -- the way to the master ----------------------------------------------------------------------
 
 TWO_NETS = [("lo", "running", "loopback", "127.0.0.1/8"),
             ("eth0", "running", "physical", "10.1.0.7/24"),
@@ -203,7 +201,7 @@ def test_a_bridge_named_outright_leads_nowhere():
     assert words(ROUTE, routed("docker0", ("eth0",), rows)) == ["warn"]
 
 
-# -- none at all -----------------------------------------------------------------------------------
+# -- none at all --------------------------------------------------------------------------------
 
 
 def test_nothing_to_use():

@@ -111,13 +111,13 @@ def _in_release(row: Row, version: str) -> Optional[bool]:
 
 def _unread(s: Snapshot, name: str, row: Row, readers: Readers, known: Sequence[str]) -> Finding:
     nccl = f"NCCL {readers.version}".strip()
-    near = str(row.get("renamed") or "") or _near(name, known)
+    instead = str(row.get("instead", ""))
+    near = str(row.get("renamed", "")) or ("" if instead else _near(name, known))
     history = ""
     if row.get("since") and _in_release(row, readers.version) is False and not row.get("until"):
         history = f"; it came with NCCL {row['since']}"
     elif row.get("until"):
         history = f"; NCCL had it until {row['until']}"
-    instead = str(row.get("instead", ""))
     fix = [f"export {near}={_shown(s, name)}"] if near else []
     fix += [instead] if instead else []
     return Finding(
@@ -144,14 +144,23 @@ def _library_places(s: Snapshot) -> Tuple[str, ...]:
 
 def _near(name: str, known: Sequence[str]) -> str:
     """The name that is most like it; "" where none is."""
-    bare = {one.replace("_", ""): one for one in known}
-    if name.replace("_", "") in bare:
-        return bare[name.replace("_", "")]
+    for key in (_bare, _sorted):  # joined or parted otherwise; in another order
+        same = [one for one in known if key(one) == key(name)]
+        if same:
+            return same[0]
     import difflib
 
     beginning = len("NCCL_")
     found = difflib.get_close_matches(name[beginning:], [k[beginning:] for k in known], 1, 0.8)
     return "NCCL_" + found[0] if found else ""
+
+
+def _bare(name: str) -> str:
+    return name.replace("_", "")
+
+
+def _sorted(name: str) -> str:
+    return " ".join(sorted(name.split("_")))
 
 
 def _torchs(s: Snapshot, name: str, row: Row) -> Optional[Outcome]:
