@@ -62,6 +62,8 @@ def nodes(s: Snapshot) -> Optional[int]:
     """On how many nodes the job runs; None where nothing says so."""
     if s.job.nodes.known:
         return s.job.nodes.value
+    if s.env.unknown:
+        return None
     for everywhere, here in PROCESS_COUNTS:
         whole, part = _count(s, everywhere), _count(s, here)
         if whole and part:

@@ -277,14 +277,15 @@ def interface_unroutable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: name the interface by which the master is reached.
     """
-    text, routes = fabric.setting(s, NCCL), s.host.routes_to_master
     here, several = fabric.interfaces(s), fabric.several_nodes(s)
-    hidden = fabric.no_nccl(s)
-    if hidden or several is False:
-        yield NotApplicable(hidden or "one node: no other has to be reached")
-    elif text.unknown or several is None or here is None:
+    text, routes = fabric.setting(s, NCCL), s.host.routes_to_master
+    if several is False:
+        yield NotApplicable("one node: no other has to be reached")
+    elif several is None or here is None or text.unknown:
         missing = ("env",) if text.unknown else ("network.interfaces",)
         yield Undecided(("job.nodes",) if several is None else missing, "what NCCL would choose")
+    elif fabric.no_nccl(s):
+        yield NotApplicable(fabric.no_nccl(s) or "")
     else:
         yield _routed(s, here, text.get("")) if routes.known else _unrouted(s, here, text.get(""))
 
@@ -368,16 +369,15 @@ def no_interface(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: exclude less; or give the container a network (docker run --network host, hostNetwork).
     """
-    here, several = fabric.interfaces(s), fabric.several_nodes(s)
-    text, hidden = fabric.setting(s, NCCL), fabric.no_nccl(s)
-    if hidden:
-        yield NotApplicable(hidden)
-    elif here is None or text.unknown:
+    here, text = fabric.interfaces(s), fabric.setting(s, NCCL)
+    if here is None or text.unknown:
         yield Undecided(
             ("network.interfaces",) if here is None else ("env",), "what NCCL would choose"
         )
+    elif fabric.no_nccl(s):
+        yield NotApplicable(fabric.no_nccl(s) or "")
     else:
-        yield from _none(s, here, text.get(""), several)
+        yield from _none(s, here, text.get(""), fabric.several_nodes(s))
 
 
 def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> Iterator[Outcome]:

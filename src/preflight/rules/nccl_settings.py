@@ -54,10 +54,10 @@ def variable_unknown(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Undecided(("env",), "which NCCL_* variables are set")
         return
     there = _set(s)
-    readers, table = _readers(s), m.nccl_variables()
     if not there:
         yield NotApplicable("no NCCL_* variable is set")
         return
+    readers, table = _readers(s), m.nccl_variables()
     outcomes = [_judged(s, m, table, readers, name, text) for name, text in there.items()]
     found = [one for one in outcomes if isinstance(one, Finding)]
     unsure = [one for one in outcomes if isinstance(one, Undecided)]
@@ -268,13 +268,14 @@ def p2p_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: cure what it worked around (PCIe ACS or the IOMMU: iommu=pt, ACS off in the BIOS; a larger
     /dev/shm), and unset it.
     """
+    if s.env.unknown:
+        yield Undecided(("env",), "whether NCCL_P2P_DISABLE or NCCL_SHM_DISABLE is set")
+        return
     off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") if fabric.switched_on(s, n)]
     if fabric.setting(s, "NCCL_P2P_LEVEL").get("").strip().upper() in ("LOC", "0"):
         off.append("NCCL_P2P_LEVEL")
     hidden, count = common.gpu_hidden(s), _gpus_per_node(s, m)
-    if s.env.unknown:
-        yield Undecided(("env",), "whether NCCL_P2P_DISABLE or NCCL_SHM_DISABLE is set")
-    elif not off or hidden:
+    if not off or hidden:
         reason = hidden or "neither NCCL_P2P_DISABLE nor NCCL_SHM_DISABLE is set"
         yield Passed(reason) if not hidden and s.env.known and _any(s) else NotApplicable(reason)
     elif count == 1:
@@ -326,11 +327,12 @@ def cumem_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: unset it.
     """
     text = fabric.setting(s, "NCCL_CUMEM_ENABLE")
-    hidden = common.gpu_hidden(s)
     if text.unknown:
         yield Undecided(("env",), "whether NCCL_CUMEM_ENABLE is set")
-    elif hidden or not text.value:
-        yield NotApplicable(hidden or "NCCL_CUMEM_ENABLE is not set")
+    elif not text.value:
+        yield NotApplicable("NCCL_CUMEM_ENABLE is not set")
+    elif common.gpu_hidden(s):
+        yield NotApplicable(common.gpu_hidden(s) or "")
     elif fabric.number(text.value) != 0:
         yield Passed(f"NCCL_CUMEM_ENABLE={text.value}")
     else:
@@ -364,12 +366,11 @@ def preset_differs(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """
     found = fabric.rdma(s)
     pai = s.job.platform.get("").startswith("pai") or s.variable("DLC_JOB_ID").known
-    preset = next(
-        (row for row in m.nccl_presets() if found and row.get("module") in found.modules), None
-    )
+    presets = m.nccl_presets() if found and pai else []
+    preset = next((row for row in presets if found and row.get("module") in found.modules), None)
     if s.env.unknown:
         yield Undecided(("env",), "what is set for NCCL")
-    elif not pai or not preset:
+    elif not preset:
         yield NotApplicable("no platform whose presets are known, or no RDMA device of theirs")
     elif fabric.several_nodes(s) is False:
         yield NotApplicable("one node: its network is not used")

@@ -25,14 +25,14 @@ MEMLOCK_NONE, MEMLOCK_ENOUGH = 1024, 64 << 10
 
 def _silent(s: Snapshot, purpose: str) -> Optional[Outcome]:
     """Why RDMA is no matter here; None when it is."""
-    hidden, several = fabric.no_nccl(s), fabric.several_nodes(s)
-    if hidden:
-        return NotApplicable(hidden)
     if s.host.infiniband.unknown:
         return Undecided(("host.infiniband",), purpose)
     if not fabric.rdma(s):
         return NotApplicable("no RDMA device with a port that is up")
-    if several is False:
+    hidden = fabric.no_nccl(s)
+    if hidden:
+        return NotApplicable(hidden)
+    if fabric.several_nodes(s) is False:
         return NotApplicable("one node: NCCL needs no network")
     return None
 
