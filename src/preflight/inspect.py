@@ -132,7 +132,9 @@ def _inline(what: Look) -> s.Snapshot:
 
 
 def _system(what: Look) -> s.Snapshot:
-    return s.Snapshot(os=system.read(what.root, what.env))
+    """The system and the platform: a few small files and variables, in one child for both."""
+    job = _platform(what).job
+    return s.Snapshot(os=system.read(what.root, what.env), job=job)
 
 
 def _kernel(what: Look) -> s.Snapshot:
@@ -287,9 +289,6 @@ PROBES: Dict[str, Probe] = {
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
-    "platform": Probe(
-        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
-    ),
     "master": Probe(
         _master,
         master.SECONDS,
@@ -297,7 +296,13 @@ PROBES: Dict[str, Probe] = {
         live_only=True,
         wanted=lambda what: master.wanted(what.env, what.command),
     ),
-    "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
+    "system": Probe(
+        _system,
+        5,
+        lambda why: s.Snapshot(
+            os=s.System(arch=why, container=why), job=s.Job(platform=why, nodes=why)
+        ),
+    ),
 }
 
 
