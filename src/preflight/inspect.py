@@ -16,7 +16,6 @@ from .probes import (
     linkage,
     master,
     nccl_env,
-    network,
     others,
     platform,
     python_env,
@@ -241,6 +240,8 @@ def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
 
 
 def _network(what: Look) -> s.Snapshot:
+    from .probes import network  # socket takes long to import, and only this child needs it
+
     arch = system.read(what.root, what.env).arch.get("x86_64")
     seen = network.read(what.root, what.env, arch)
     return replace(seen, network=replace(seen.network, conf=nccl_env.conf(what.root, what.env)))
