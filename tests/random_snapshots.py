@@ -5,6 +5,7 @@ the rest, and now and then also those, is any text or number.
 """
 
 from dataclasses import fields, replace
+from random import Random
 
 from preflight import snapshot as s
 
@@ -53,6 +54,9 @@ VARIABLES = {
     "NVIDIA_VISIBLE_DEVICES": ["all", "void", "none", "0", ""],
     "NPROC_PER_NODE": ["0", "8"],
     "DLC_JOB_ID": ["dlc1"],
+    "NVIDIA_DRIVER_CAPABILITIES": ["all", "utility", "compute,utility", ""],
+    "CUDA_MPS_PIPE_DIRECTORY": ["/tmp/mps"],
+    "LOCAL_WORLD_SIZE": ["1", "8", "x"],
     "LD_LIBRARY_PATH": ["/usr/local/cuda/compat", "/usr/local/cuda/lib64/stubs:/x"],
 }
 #: Installed packages that rules look at, and versions that do and do not fit together.
@@ -89,6 +93,35 @@ PLAUSIBLE = {
     "Gpu.brand": ["1", "5"],
     "Gpu.uuid": ["GPU-aabb", "GPU-ccdd"],
     "Gpu.mig_devices": [(), ("MIG-bbbb",), ("1g.5gb",)],
+    "Gpu.compute_mode": ["Default", "Exclusive_Process", "Prohibited"],
+    "Gpu.lost": ["GPU is lost"],
+    "Gpu.recovery": ["none", "gpu-reset", "drain-p2p"],
+    "Gpu.ecc_now": [0, 0, 3],
+    "Gpu.slowdowns": [(), ("hw-thermal",), ("hw-slowdown", "power-brake")],
+    "Gpu.temperature": [35, 95],
+    "Gpu.temperature_limit": [90],
+    "Gpu.pcie_width": [8, 16],
+    "Gpu.pcie_width_max": [16],
+    "Gpu.nvlinks_up": [0, 12, 18],
+    "Gpu.nvlinks_down": [0, 6],
+    "Gpu.memory_used_gib": [0.0, 0.5, 40.0],
+    "Gpu.processes": [0, 0, 2],
+    "Gpu.fabric_state": ["completed", "in-progress", "not-started"],
+    "Gpu.fabric_error": ["NVML error 999"],
+    "Gpu.fabric_degraded": [(), ("route unhealthy",)],
+    "FabricManager.version": DRIVERS,
+    "FabricManager.state": ["running", "not-running", "in-progress"],
+    "Mps.pipe_directory": ["/tmp/nvidia-mps"],
+    "Host.shm_bytes": [64 << 20, 1 << 30, 16 << 30],
+    "Host.shm_free_bytes": [10 << 20, 1 << 30, 15 << 30],
+    "Host.memory_limit_bytes": [1 << 30, 64 << 30],
+    "Host.memory_used_bytes": [1 << 20, 60 << 30],
+    "Host.memory_free_bytes": [1 << 30, 200 << 30],
+    "Host.disk_free_bytes": [0, 1 << 29, 100 << 30],
+    "Host.cpus": [0.5, 4.0, 96.0],
+    "Host.nvswitches": [0, 6],
+    "Host.first_process": ["tini", "bash", "python", "systemd"],
+    "Image.entrypoint_problem": ["its first line ends with a carriage return"],
     "Framework.name": ["torch", "torch", "jax", "tensorflow"],
     "Framework.version": TORCHES,
     "Framework.cuda": CUDAS,
@@ -122,7 +155,14 @@ PLAUSIBLE = {
     "Lock.indexes": [(), ("--extra-index-url https://download.pytorch.org/whl/cu124",)],
     "Job.gpus_per_node": [0, 1, 8],
     "Image.base_entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ()],
-    "Image.entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ("sh",), ()],
+    "Image.entrypoint": [
+        ("/opt/nvidia/nvidia_entrypoint.sh",),
+        ("sh",),
+        (),
+        ("/bin/sh", "-c", "train"),
+        ("tini", "--", "train"),
+        ("/usr/bin/train",),
+    ],
     "PythonEnv.version": ["3.8.18", "3.11.7", "3.14"],
     "Snapshot.logs": [(), ("the provided PTX was compiled with an unsupported toolchain",)],
 }  # fmt: skip
@@ -165,6 +205,10 @@ ROWS = {
     "Unmet.needs": ["nvidia-nccl-cu12==2.21.5", "numpy>=2"],
     "Unmet.found": ["", "1.26.4"],
     "Altered.package": ["torch", "numpy"],
+    "Disk.path": ["/tmp", "/work"],
+    "Disk.free": [0, 1 << 20, 100 << 30],
+    "Limit.name": ["nofile", "memlock"],
+    "Limit.soft": [64, 65536, -1],
     "Origin.package": ["torch", "flash-attn"],
     "Origin.hash": ["", "sha256:bb"],
 }
@@ -175,11 +219,24 @@ _LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
 def snapshot(random, odd=0.1):
     """A snapshot of random facts; `odd` is the share of implausible values."""
     return replace(
-        _record(s.Snapshot, random, odd),
+        _whole(random, odd),
         origin=random.choice(["live", "directory", "described"]),
         root=random.choice(["", "/", "/image"]),
         taken=random.choice(["", "2026-12-01", "2029-02-28", "no day"]),
     )
+
+
+def _whole(random, odd):
+    """Each section from a seed of its own: a new field in one leaves the others as they were."""
+    seed = random.getrandbits(64)
+    values = {}
+    for one in fields(s.Snapshot):
+        own = Random(f"{seed} {one.name}")
+        if "section" in one.metadata:
+            values[one.name] = _record(one.metadata["section"], own, odd)
+        elif "kind" in one.metadata:
+            values[one.name] = _fact(f"Snapshot.{one.name}", one.metadata, own, odd)
+    return s.Snapshot(**values)
 
 
 def _record(kind, random, odd):
@@ -235,9 +292,9 @@ def _row(item, random, odd):
     values = {}
     for one in fields(item):
         place = f"{item.__name__}.{one.name}"
-        if isinstance(one.default, int):
+        if isinstance(one.default, int) and place not in ROWS:
             values[one.name] = random.randrange(9)
-        elif random.random() < odd:
+        elif isinstance(one.default, str) and random.random() < odd:
             values[one.name] = text(random)
         else:
             values[one.name] = random.choice(ROWS.get(place, [""]))

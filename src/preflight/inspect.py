@@ -10,8 +10,11 @@ from . import isolate, snapshot_json
 from . import snapshot as s
 from .lockfiles import applying
 from .probes import (
+    disks,
     driver,
+    fabric,
     frameworks,
+    host,
     installed,
     interpreter,
     kernels,
@@ -110,7 +113,9 @@ def _inline(what: Look) -> s.Snapshot:
         origin="live" if what.root.live else "directory",
         root=what.root.path,
         env=system.environment(what.env, what.env_source),
-        image=system.image_variables(what.env, what.env_source),
+        image=replace(
+            system.image_variables(what.env, what.env_source), shell=host.shell(what.root)
+        ),
     )
 
 
@@ -122,7 +127,20 @@ def _system(what: Look) -> s.Snapshot:
 
 
 def _kernel(what: Look) -> s.Snapshot:
-    return driver.kernel_files(what.root)
+    seen = driver.kernel_files(what.root)
+    # In a container the Fabric Manager is the host's, out of sight.
+    inside = seen.host.nvswitches.get(0) and system.read(what.root, what.env).container.value
+    if not seen.host.nvswitches.get(0) or inside:
+        return seen
+    return replace(seen, driver=replace(seen.driver, fabric_manager=fabric.manager(what.root)))
+
+
+def _host(what: Look) -> s.Snapshot:
+    return host.read(what.root, what.env, what.command)
+
+
+def _disks(what: Look) -> s.Snapshot:
+    return disks.read(place(what.root, what.env))
 
 
 def _libcuda_files(what: Look) -> s.Snapshot:
@@ -196,6 +214,10 @@ def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
     return seen.python, next(found, None)
 
 
+def _lost_host(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
+    return lambda why: s.Snapshot(host=s.Host(**dict.fromkeys(names, why)))
+
+
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
     return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
 
@@ -225,6 +247,8 @@ PROBES: Dict[str, Probe] = {
     "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
+    "host": Probe(_host, 5, _lost_host("shm_bytes", "memory_limit_bytes", "cpus"), live_only=True),
+    "disks": Probe(_disks, 5, _lost_host("disks", "disk_free_bytes"), live_only=True),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),

@@ -7,7 +7,16 @@ from typing import Iterator
 from ..matrix import Matrix
 from ..snapshot import Snapshot
 from . import common
+from .given import device_access_denied, driver_capabilities_missing
 from .registry import Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+from .shm import shm_too_small
+from .start import (
+    entrypoint_broken,
+    entrypoint_replaced,
+    no_init,
+    shell_missing,
+    signals_not_forwarded,
+)
 
 
 def gpu_not_requested(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -86,3 +95,17 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             ),
             evidence=evidence(s, "driver.uvm_device", "driver.device_nodes"),
         )
+
+
+__all__ = [
+    "device_access_denied",
+    "driver_capabilities_missing",
+    "entrypoint_broken",
+    "entrypoint_replaced",
+    "gpu_not_requested",
+    "no_init",
+    "shell_missing",
+    "shm_too_small",
+    "signals_not_forwarded",
+    "uvm_device_missing",
+]

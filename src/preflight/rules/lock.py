@@ -220,9 +220,9 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         hard = grave if one.strict and not foreign else []
         soft = [d for d in drift if d not in hard]
         if hard:
-            yield _drift_finding(one, hard, FAIL)
+            yield _drift_finding(s, one, hard, FAIL)
         if soft:
-            yield _drift_finding(one, soft, WARN, foreign)
+            yield _drift_finding(s, one, soft, WARN, foreign)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -271,7 +271,9 @@ def _vendor(s: Snapshot, drift: Drift) -> bool:
     )
 
 
-def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = False) -> Finding:
+def _drift_finding(
+    s: Snapshot, one: Held, drift: List[Drift], grade: str, foreign: bool = False
+) -> Finding:
     words = [str(each) for each in drift]
     what = f"{len(drift)} packages are" if len(drift) > 1 else "one package is"
     summary = f"{what} not what {one.path} says: {some(words)}"
@@ -288,7 +290,7 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
              "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
         + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
-                for d in drift[:20] if d.found),
+                for d in drift[:20] if d.found and s.python.packages.known),
         sources=("pypa-lock-formats",),
         subject=one.path,
         severity=grade,
