@@ -145,11 +145,15 @@ def _use(pynvml: Any, ask: Ask) -> Dict[str, s.Fact[Any]]:
     memory = ask("nvmlDeviceGetMemoryInfo", getattr(pynvml, "nvmlMemory_v2", None))
     if not memory.known:  # version 1 counts what the driver reserves for itself as used
         memory = ask("nvmlDeviceGetMemoryInfo")
+    # By version: without one the binding refuses a library that is older than itself.
+    running = ask("nvmlDeviceGetComputeRunningProcesses_v3")
+    if not running.known:
+        running = ask("nvmlDeviceGetComputeRunningProcesses_v2")
     return {
         "persistence": _map(ask("nvmlDeviceGetPersistenceMode"), bool),
         "vgpu": _map(ask("nvmlDeviceGetVirtualizationMode"), lambda mode: int(mode) == VGPU),
         "memory_used_gib": _used(memory),
-        "processes": _map(ask("nvmlDeviceGetComputeRunningProcesses"), len),
+        "processes": _map(running, len),
     }
 
 
