@@ -144,6 +144,14 @@ def test_cpus(cpus, job, expected):
     assert say(CPUS, job=EIGHT) == ["unknown"]
 
 
+def test_ranks_that_are_only_taken_from_the_gpus_warn_nobody():
+    """Eight GPUs on a small machine: the job may well be one process."""
+    eight = [dict(A100, count=8)]
+    assert say(CPUS, host={"cpus": 4.0}, gpus=eight) == ["info"]
+    assert say(MEMORY, host={"memory_limit_bytes": 8 * GIB}, gpus=eight) == ["info"]
+    assert say(MEMORY, host={"memory_limit_bytes": GIB}, gpus=eight) == ["warn"]
+
+
 @pytest.mark.parametrize(
     ("soft", "hard", "workers", "expected"),
     [

@@ -74,7 +74,8 @@ def memory_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     What is left is the limit of the cgroup (the smallest up the tree) less what it uses, or what
     the node has available where that is less. A rank of a GPU job takes about 2 GiB of the host's
-    memory before its first batch.
+    memory before its first batch; where the ranks are only taken to be as many as the GPUs, less
+    than they would need is told of, and less than one needs warns.
 
     Fix: a larger limit (docker run --memory, resources.limits.memory), or fewer ranks and workers.
     """
@@ -95,7 +96,8 @@ def memory_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if not left or (limit.unknown and limit.looked):
         yield Undecided(("host.memory_limit_bytes",), "how much memory is left")
         return
-    ranks = max(1, node.ranks(s).size or 1)
+    counted = node.ranks(s)
+    ranks = max(1, counted.size or 1)
     places = ("host.memory_limit_bytes", "host.memory_used_bytes", "host.memory_free_bytes")
     least, need = max(0, min(left)), RANK_MEMORY * ranks
     by = "the cgroup's limit" if limit.known and least == max(0, left[0]) else "the node"
@@ -115,7 +117,8 @@ def memory_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             "instance",
             "fewer ranks or loader workers on this node",
         ),
-        evidence=evidence(s, *places),
+        evidence=evidence(s, *places, *counted.places),
+        severity="" if counted.told or least < RANK_MEMORY else INFO,
     )
 
 
@@ -124,7 +127,8 @@ def cpus_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     What counts is the cgroup's quota and the CPUs this process may run on, not those of the node:
     inside a container os.cpu_count() names the node's. Less than one CPU a rank warns (a rank
-    keeps one busy launching kernels); more than two workers a CPU is told of.
+    keeps one busy launching kernels), or is told of where the ranks are only taken to be as many
+    as the GPUs; more than two workers a CPU is told of.
 
     Fix: more CPUs (docker run --cpus, resources.limits.cpu), or fewer loader workers.
     """
@@ -140,7 +144,7 @@ def cpus_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         several = max(1, count or 1)
         each = several * max(0, workers.get(0))
         if cpus.get(0.0) < several and several > 1:
-            yield _few(s, ranks, f"{several} ranks", WARN)
+            yield _few(s, ranks, f"{several} ranks", WARN if ranks.told else INFO)
         elif each > 2 * max(cpus.get(0.0), 0.0) and each > 0:
             yield _few(s, ranks, f"{several} rank(s) with {workers.value} loader workers", INFO)
         else:

@@ -18,6 +18,11 @@ class Ranks(NamedTuple):
     size: Optional[int]
     places: Tuple[str, ...]
 
+    @property
+    def told(self) -> bool:
+        """False where they are only taken to be as many as the GPUs."""
+        return self.size is not None and self.places != ("gpus",)
+
 
 class Trouble(NamedTuple):
     """What is wrong with one GPU: the fields that show it, and what is to be said."""
