@@ -507,7 +507,8 @@ class Snapshot:
     def variable(self, name: str) -> Fact[str]:
         """One environment variable of the job: known, absent, or unknown with the whole."""
         if not self.env.known:
-            return unknown(self.env.unknown) if self.env.unknown else absent(self.env.source)
+            whole: Fact[Any] = self.env  # absent or unknown like all of them
+            return whole
         value = self.env.get({}).get(name)
         source = "environment variable " + name
         return absent(source) if value is None else known(value, source)

@@ -10,6 +10,7 @@ decided verdict into unknown.
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .matrix import Matrix
@@ -203,6 +204,7 @@ _HOW: Tuple[Tuple[str, str], ...] = (
 )
 
 
+@lru_cache(maxsize=1024)
 def how_to_know(place: str) -> str:
     """The command or flag that makes a fact known."""
     for beginning, words in _HOW:

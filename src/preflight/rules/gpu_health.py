@@ -14,9 +14,11 @@ from .registry import FAIL, WARN, Outcome, Passed, Undecided, evidence
 IDLE_GIB = 1.0
 #: Facts by which a GPU is called healthy: one that NVML answered is enough to say so of.
 HEALTH = (
-    "lost", "recovery", "ecc_now", "remap_pending", "remap_failed", "retired_pending",
+    "ecc_now", "lost", "recovery", "remap_pending", "remap_failed", "retired_pending",
     "nvlinks_up", "pcie_width",
 )  # fmt: skip
+HEAT = ("slowdowns", "temperature")
+USE = ("memory_used_gib", "in_use_by_others", "processes")
 #: What the driver asks for, and what it means for a new job.
 RECOVERY = {
     "gpu-reset": "it needs a reset before anything runs on it again",
@@ -48,7 +50,7 @@ def unhealthy(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: another node, or leave the GPU out; then a reset (nvidia-smi --gpu-reset) or a reboot.
     """
-    devices = node.gpus_used(s, m, "whether the GPUs are healthy")
+    devices = node.gpus_used(s, m, "whether the GPUs are healthy", *HEALTH)
     if not isinstance(devices, list):
         yield devices
         return
@@ -194,7 +196,7 @@ def throttled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: another node; on this one fans, airflow and power supplies.
     """
-    devices = node.gpus_used(s, m, "whether the GPUs are slowed down")
+    devices = node.gpus_used(s, m, "whether the GPUs are slowed down", *HEAT)
     if not isinstance(devices, list):
         yield devices
         return
@@ -245,7 +247,7 @@ def memory_in_use(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: end what is left there (nvidia-smi, fuser -v /dev/nvidia*), or take another GPU.
     """
-    devices = node.gpus_used(s, m, "whether others hold GPU memory")
+    devices = node.gpus_used(s, m, "whether others hold GPU memory", *USE)
     if not isinstance(devices, list):
         yield devices
         return

@@ -25,7 +25,7 @@ def mig_device_unset(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: CUDA_VISIBLE_DEVICES=MIG-<uuid> for each process (nvidia-smi -L), one rank for each.
     """
-    devices = node.gpus_used(s, m, "whether MIG is on")
+    devices = node.gpus_used(s, m, "whether MIG is on", "mig_mode")
     if not isinstance(devices, list):
         yield devices
         return
@@ -90,7 +90,7 @@ def exclusive_mode_busy(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: nvidia-smi -c DEFAULT on the node, or end what holds the GPU.
     """
-    devices = node.gpus_used(s, m, "which compute mode the GPUs are in")
+    devices = node.gpus_used(s, m, "which compute mode the GPUs are in", "compute_mode")
     if not isinstance(devices, list):
         yield devices
         return
@@ -203,6 +203,9 @@ def vgpu_peer_access(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: enable_uvm on the virtual machine, or whole GPUs; without peer access NCCL_P2P_DISABLE=1
     and NCCL_CUMEM_ENABLE=0.
     """
+    if s.gpus.known and not any(one.vgpu.looked for one in s.gpus.get(())):
+        yield NotApplicable("not known to be virtual GPUs")
+        return
     devices = node.gpus_used(s, m, "whether these are virtual GPUs")
     if not isinstance(devices, list):
         yield devices

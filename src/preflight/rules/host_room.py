@@ -132,7 +132,11 @@ def cpus_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: more CPUs (docker run --cpus, resources.limits.cpu), or fewer loader workers.
     """
-    cpus, ranks, workers = s.host.cpus, node.ranks(s), s.job.loader_workers
+    cpus, workers = s.host.cpus, s.job.loader_workers
+    if not cpus.looked:
+        yield Undecided(("host.cpus",), "how many CPUs there are for ranks and workers")
+        return
+    ranks = node.ranks(s)
     count = ranks.size
     if common.gpu_hidden(s) or count == 0:
         yield NotApplicable("no GPU is used here")

@@ -35,8 +35,20 @@ class Trouble(NamedTuple):
     fix: Tuple[str, ...]
 
 
-def gpus_used(s: Snapshot, m: Matrix, question: str) -> Union[List[common.Device], Outcome]:
-    """The GPUs that the job sees; else why a rule about them has none."""
+def gpus_used(
+    s: Snapshot, m: Matrix, question: str, *fields: str
+) -> Union[List[common.Device], Outcome]:
+    """The GPUs that the job sees; else why a rule about them has none.
+
+    Where nobody looked at one of `fields` on any of them, that is the answer at once.
+    """
+    all_of = s.gpus.value
+    if (
+        fields
+        and all_of
+        and not any(getattr(one, name).looked for one in all_of for name in fields)
+    ):
+        return Undecided((f"gpus[0].{fields[0]}",), question)
     hidden = common.gpu_hidden(s)
     if hidden:
         return NotApplicable(hidden)

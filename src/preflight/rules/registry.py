@@ -468,17 +468,23 @@ def fact_at(snapshot: Snapshot, place: str) -> Fact[Any]:
     if place.startswith("env."):
         return snapshot.variable(place[4:])
     here: Any = snapshot
-    for part in place.replace("]", "").split("."):
-        name, _, index = part.partition("[")
+    for name, index in _steps(place):
         here = here.value if isinstance(here, Fact) else here
         here = getattr(here, name)
-        if index:
+        if index >= 0:
             many = here.value or ()
-            if int(index) >= len(many):
+            if index >= len(many):
                 return UNKNOWN
-            here = many[int(index)]
+            here = many[index]
     assert isinstance(here, Fact)
     return here
+
+
+@lru_cache(maxsize=1024)
+def _steps(place: str) -> Tuple[Tuple[str, int], ...]:
+    """ "gpus[0].name" as (("gpus", 0), ("name", -1)): the same places are asked for again."""
+    parts = (part.partition("[") for part in place.replace("]", "").split("."))
+    return tuple((name, int(index) if index else -1) for name, _, index in parts)
 
 
 def _words(value: Any) -> str:
