@@ -12,6 +12,7 @@ from .lockfiles import applying
 from .probes import (
     disks,
     driver,
+    entry,
     fabric,
     frameworks,
     host,
@@ -136,7 +137,12 @@ def _kernel(what: Look) -> s.Snapshot:
 
 
 def _host(what: Look) -> s.Snapshot:
-    return host.read(what.root, what.env, what.command)
+    seen = host.read(what.root, what.env, what.command)
+    found = entry.problem(place(what.root, what.env), what.command) if what.command else None
+    if found and found.starts:  # what the kernel refuses, exec itself says with 126 or 127
+        problem = s.known(found.words, what.command[0])
+        return replace(seen, image=s.Image(entrypoint_problem=problem))
+    return seen
 
 
 def _disks(what: Look) -> s.Snapshot:
