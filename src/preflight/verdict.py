@@ -193,6 +193,7 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("driver.version", "cat /proc/driver/nvidia/version, or --assume driver=VERSION"),
     ("driver.cuda", "nvidia-smi prints it as CUDA Version; or --assume driver=VERSION"),
     ("driver.libcuda", "ldconfig -p | grep libcuda"),
+    ("driver.fabric_manager", "systemctl status nvidia-fabricmanager on the node"),
     ("driver.", "run preflight in the container that the job runs in"),
     ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
     ("compats", "ls -l /usr/local/cuda*/compat"),
@@ -200,13 +201,21 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("python.executable", "--python PATH: the job's interpreter or environment"),
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
+    ("job.", "say it in the description (job: …); a live job says it by its variables"),
+    ("image.", "docker image inspect IMAGE: Entrypoint, Cmd, Env"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
+
+
+#: Facts of a GPU that its model tells, or its name.
+_OF_THE_MODEL = ("", "name", "count", "compute_capability", "memory_gib", "uuid", "brand")
 
 
 @lru_cache(maxsize=1024)
 def how_to_know(place: str) -> str:
     """The command or flag that makes a fact known."""
+    if place.startswith("gpus[") and place.partition(".")[2] not in _OF_THE_MODEL:
+        return "nvidia-smi -q on the node"
     for beginning, words in _HOW:
         if place.startswith(beginning):
             return words
