@@ -213,15 +213,20 @@ def test_packages_of_conda_and_of_the_system(image):
 
 
 def test_names_and_versions_that_pip_does_not_take(image):
-    image.dist(SITE, "od\nd", "1").dist(SITE, "legacy", "1.0.x!y").dist(SITE, "a b", "1")
+    image.dist(SITE, "line", "1\n").dist(SITE, "od\nd", "1").dist(SITE, "legacy", "1.0.x!y").dist(
+        SITE, "a b", "1"
+    )
     text = write(image)
     assert body(text) == []
-    assert text.count("pip takes no such name or version") == 3
+    assert text.count("pip takes no such name or version") == 4
 
 
 def test_no_environment_no_lock():
     with pytest.raises(lockwrite.NothingToLock, match="no interpreter"):
         python = PythonEnv(packages=unknown("no interpreter"))
+        lockwrite.lines(Root(), python, "x86_64", matrix.load())
+    python = PythonEnv(packages=known({"a": "1"}, "x"), origins=unknown("no answer within 15 s"))
+    with pytest.raises(lockwrite.NothingToLock, match="come from is not known: no answer"):
         lockwrite.lines(Root(), python, "x86_64", matrix.load())
 
 

@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
-from typing import Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, List, Mapping, Optional, Sequence, Tuple
 
 from . import snapshot as s
-from .matrix import Matrix
+
+if TYPE_CHECKING:
+    from .matrix import Matrix
 
 VARIABLE = "PREFLIGHT_ASSUME_"
 _COUNTED = re.compile(r"^(\d{1,3})\s*[x*×]\s*(.+)$")

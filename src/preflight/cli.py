@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence
+from typing import TYPE_CHECKING, Callable, Dict, List, NoReturn, Sequence, Tuple, Type
 
 from . import __version__
 
@@ -57,6 +57,24 @@ command's own, 126 or 127 when it cannot be run.
 """
 
 
+class _Help(argparse.RawDescriptionHelpFormatter):
+    """As wide as the terminal. What argparse asks for that imports compressors, for each option."""
+
+    def __init__(self, prog: str) -> None:
+        super().__init__(prog, width=_columns() - 2)
+
+
+def _columns() -> int:
+    """As shutil.get_terminal_size says it."""
+    given = os.environ.get("COLUMNS", "")
+    if given.isdecimal() and int(given):
+        return int(given)
+    try:
+        return os.get_terminal_size().columns or 80
+    except OSError:  # no terminal
+        return 80
+
+
 class _Parser(argparse.ArgumentParser):
     """One line on wrong usage, and exit code 2."""
 
@@ -71,16 +89,21 @@ def main(argv: Sequence[str]) -> int:
     rest = words[1:] if words[:1] == [name] else words
     if name == "check" and rest and not rest[0].startswith("-"):
         return _usage(f"{rest[0]!r} is no command: {', '.join(COMMANDS)}")
+    try:
+        return int(_RUN[name](rest))
+    except _mistakes() as error:  # asked for only when there is one
+        return _usage(str(error))
+
+
+def _mistakes() -> Tuple[Type[Exception], ...]:
+    """What says that a request, not preflight, is wrong."""
     from .assume import BadAssumption
     from .policy import BadPolicy
     from .settings import BadUsage
     from .tables import BadTables
     from .whatif import BadStack
 
-    try:
-        return int(_RUN[name](rest))
-    except (BadUsage, BadPolicy, BadAssumption, BadStack, BadTables) as error:
-        return _usage(str(error))
+    return BadUsage, BadPolicy, BadAssumption, BadStack, BadTables
 
 
 def _usage(problem: str) -> int:
@@ -105,7 +128,7 @@ def _parser(command: str, usage: str) -> _Parser:
         usage=usage,
         description=PURPOSE.get(command, DESCRIPTION),
         epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+        formatter_class=_Help,
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"preflight {__version__}")
@@ -132,6 +155,8 @@ def _parser(command: str, usage: str) -> _Parser:
         add("--lock", action="append", metavar="FILE", help="a lock file to verify (several by "
             "repeating), besides those found in the working directory")  # fmt: skip
     add("--thorough", action="store_true", help="hash every installed file (slow)")
+    add("--offline", action="store_true", help="ask nothing of the network: the master's name is "
+        "not resolved, and nothing connects to it")  # fmt: skip
     add("--root", metavar="DIR", help="an unpacked image instead of this machine")
     add("--python", metavar="PATH", help="the job's interpreter or environment")
     add(

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import argparse
 import os
-from typing import List, Sequence, Tuple
+from typing import TYPE_CHECKING, List, Sequence, Tuple
 
-from . import assume, check, handover, launch, matrix, settings, verdict
+from . import assume, check, handover, launch, settings
 from .policy import BadPolicy
-from .reports import text
 from .snapshot import Snapshot
 from .tables import BadTables
+
+if TYPE_CHECKING:
+    from . import verdict
 
 
 def run(args: argparse.Namespace, command: Sequence[str]) -> int:
@@ -22,7 +24,10 @@ def run(args: argparse.Namespace, command: Sequence[str]) -> int:
     lenient = (args.mode or os.environ.get("PREFLIGHT_MODE", "")).strip().lower()
     try:
         asked = settings.gather(args, os.environ)
-        assume.apply(Snapshot(), asked.assume, matrix.load(asked.overlays))  # said before, not late
+        if asked.assume or asked.overlays:  # what is wrong with them is said before, not late
+            from . import matrix
+
+            assume.apply(Snapshot(), asked.assume, matrix.load(asked.overlays))
     except (settings.BadUsage, BadPolicy, assume.BadAssumption, BadTables) as error:
         if lenient == "warn":
             handover.Log().say(f"{error}; starting anyway (mode warn)")
@@ -46,6 +51,9 @@ def judgement(
     report = check.check(asked, command, timeout=seconds)
     lines = _lines(report, args)
     lines += _written(report, asked, args)
+    from . import verdict  # imported by now, while the probes ran
+    from .reports import text
+
     code = verdict.exit_code(report, asked.fail_on, asked.policy.retry_exit_code)
     last = f"{report.verdict.upper()} {text.verdict_words(report)}"
     return launch.Judgement(code, tuple(lines), last)
@@ -54,6 +62,8 @@ def judgement(
 def _lines(report: verdict.Report, args: argparse.Namespace) -> List[str]:
     """A few lines for a log: what failed or warns; everything with -v."""
     if args.verbose or args.explain:
+        from .reports import text
+
         return text.render(report, text.Style(width=100), args.explain).rstrip().splitlines()
     counted = [one for one in report.findings if one.counts and one.severity in ("fail", "warn")]
     shown: Tuple[verdict.Judged, ...] = tuple(counted[1:] if counted else ())

@@ -6,22 +6,18 @@ import time
 from dataclasses import fields, replace
 from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
 
-from . import isolate, snapshot_json
+from . import isolate, snapshot_json, tables
 from . import snapshot as s
-from .lockfiles import applying
 from .probes import (
-    disks,
     driver,
-    entry,
-    fabric,
     frameworks,
-    host,
     installed,
     interpreter,
     kernels,
     linkage,
-    locks,
-    pip_config,
+    master,
+    others,
+    platform,
     python_env,
     system,
     toolkit,
@@ -49,6 +45,9 @@ class Look(NamedTuple):
     locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
+    progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
+    offline: bool = False  # nothing is asked of the network
+    overlays: Sequence[str] = ()  # directories of tables on top of the built-in ones
 
 
 class Seen(NamedTuple):
@@ -65,10 +64,14 @@ class Probe(NamedTuple):
     seconds: float
     lost: Callable[[s.Fact[Any]], s.Snapshot]
     live_only: bool = False
+    wanted: Callable[[Look], bool] = lambda _what: True
 
 
-def look(what: Look) -> Seen:
-    """All facts of one look; never raises, never waits past `what.timeout`."""
+def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
+    """All facts of one look; never raises, never waits past `what.timeout`.
+
+    `meanwhile` is called while the probes run; what it raises is lost.
+    """
     started = time.monotonic()
     deadline = started + what.timeout
     env = what.env if what.env.get("PATH") or what.root.live else {**what.env, "PATH": DEFAULT_PATH}
@@ -76,9 +79,14 @@ def look(what: Look) -> Seen:
     wanted = {
         name: one
         for name, one in PROBES.items()
-        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+        if (what.root.live or not one.live_only)
+        and (not what.only or name in what.only)
+        and one.wanted(what)
     }
-    answers = isolate.run({name: _task(one, what) for name, one in wanted.items()}, deadline)
+    started_first = sorted(wanted, key=lambda name: name not in LONGEST)
+    tasks = {name: _task(wanted[name], what) for name in started_first}
+    tasks["meanwhile"] = isolate.Task(meanwhile, 0, here=True)
+    answers = isolate.run(tasks, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
@@ -90,6 +98,7 @@ def look(what: Look) -> Seen:
 def _task(probe: Probe, what: Look) -> isolate.Task:
     # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
     seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    seconds = master.seconds(what.timeout) if probe.call is _master else seconds
     return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
@@ -115,7 +124,7 @@ def _inline(what: Look) -> s.Snapshot:
         root=what.root.path,
         env=system.environment(what.env, what.env_source),
         image=replace(
-            system.image_variables(what.env, what.env_source), shell=host.shell(what.root)
+            system.image_variables(what.env, what.env_source), shell=system.shell(what.root)
         ),
     )
 
@@ -133,10 +142,14 @@ def _kernel(what: Look) -> s.Snapshot:
     inside = seen.host.nvswitches.get(0) and system.read(what.root, what.env).container.value
     if not seen.host.nvswitches.get(0) or inside:
         return seen
+    from .probes import fabric
+
     return replace(seen, driver=replace(seen.driver, fabric_manager=fabric.manager(what.root)))
 
 
 def _host(what: Look) -> s.Snapshot:
+    from .probes import entry, host
+
     seen = host.read(what.root, what.env, what.command)
     found = entry.problem(place(what.root, what.env), what.command) if what.command else None
     if found and found.starts:  # what the kernel refuses, exec itself says with 126 or 127
@@ -146,6 +159,8 @@ def _host(what: Look) -> s.Snapshot:
 
 
 def _disks(what: Look) -> s.Snapshot:
+    from .probes import disks
+
     return disks.read(place(what.root, what.env))
 
 
@@ -178,27 +193,35 @@ def _python(what: Look) -> s.Snapshot:
 
 
 def _installed(what: Look) -> s.Snapshot:
+
     python = _python(what).python
     arch = system.read(what.root, what.env).arch.get("")
-    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough, what.progress))
 
 
 def _linkage(what: Look) -> s.Snapshot:
-    """What importing torch would load. The environment is read anew here and in `_kernels`:
-    it is soon done, and the probes run side by side."""
-    python, torch = _with_torch(what)
-    if torch is None:
-        return s.Snapshot()
-    return linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+    """What importing the frameworks would load. The environment is read anew here and in
+    `_kernels`: it is soon done, and the probes run side by side."""
+    here, torch = _with_torch(what)
+    cwd = place(what.root, what.env).cwd
+    found = s.Snapshot()
+    if torch is not None:
+        found = linkage.read(what.root, what.env, here.python, torch, cwd)
+    return others.read(here._replace(cwd=cwd), found)
 
 
 def _kernels(what: Look) -> s.Snapshot:
-    python, torch = _with_torch(what)
-    return s.Snapshot() if torch is None else kernels.read(what.root, python, torch)
+    here, torch = _with_torch(what)
+    found = s.Snapshot() if torch is None else kernels.read(what.root, here.python, torch)
+    more = tuple(others.kernels(here))
+    return replace(found, code=s.known(found.code.get(()) + more, ".nv_fatbin")) if more else found
 
 
 def _locks(what: Look) -> s.Snapshot:
     """The lock files, read for the job's Python. Without any, the environment is not read."""
+    from .lockfiles import applying
+    from .probes import locks, pip_config
+
     at = place(what.root, what.env)
     if not what.locks and not locks.found(what.root, what.env, at.cwd):
         return s.Snapshot(locks=s.known((), at.cwd))
@@ -207,17 +230,32 @@ def _locks(what: Look) -> s.Snapshot:
     arch = system.read(what.root, what.env).arch.get("x86_64")
     target = applying.Target(python.version.get(""), arch)
     told = pip_config.read(what.root, what.env, python.prefix.get(""))
+    seen = locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints)
     return s.Snapshot(
-        locks=locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints),
-        python=s.PythonEnv(indexes=s.known(told.indexes, "variables, pip.conf")),
+        locks=seen,
+        python=s.PythonEnv(
+            indexes=s.known(told.indexes, "variables, pip.conf"),
+            origins_conda=locks.of_conda(what.root, python.prefix.get(""), seen.get(())),
+        ),
     )
 
 
-def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
+def _platform(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return platform.read(what.root, what.env, what.command, marks)
+
+
+def _master(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return master.look(what.root, what.env, what.command, marks, what.timeout, what.offline)
+
+
+def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
-    found = (f for f in seen.frameworks.get(()) if f.name.value == "torch" and f.path.known)
-    return seen.python, next(found, None)
+    here = others.Look(what.root, what.env, seen.python, seen.frameworks.get(()))
+    found = (f for f in here.frameworks if f.name.value == "torch" and f.path.known)
+    return here, next(found, None)
 
 
 def _lost_host(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
@@ -258,8 +296,22 @@ PROBES: Dict[str, Probe] = {
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
+    "platform": Probe(
+        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
+    ),
+    "master": Probe(
+        _master,
+        master.SECONDS,
+        master.lost,
+        live_only=True,
+        wanted=lambda what: master.wanted(what.env, what.command),
+    ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }
+
+
+#: Started first, since the others are done while these are not.
+LONGEST = ("linkage", "kernels", "locks", "installed")
 
 
 # -- putting the parts together ---------------------------------------------------------------

@@ -57,6 +57,9 @@ def lines(root: Root, python: s.PythonEnv, arch: str, table: Matrix, date: str =
     """
     if not python.packages.known:
         raise NothingToLock(python.packages.unknown or "no packages are known")
+    if not python.origins.known:  # what came from a URL would be written as if from an index
+        why = python.origins.unknown or "not looked at"
+        raise NothingToLock(f"where the packages come from is not known: {why}")
     entries = list(_entries(root, python, arch or "x86_64", table))
     options = sorted({one.option for one in entries if one.option})
     parts = [_header(python, arch, entries, date), options]
@@ -188,10 +191,10 @@ def _is_version(text: str) -> bool:
     from packaging.version import InvalidVersion, Version
 
     try:
-        Version(text)
+        Version(text)  # takes spaces around it, which a line of the file must not hold
     except InvalidVersion:
         return False
-    return True
+    return not re.search(r"\s", text)
 
 
 # -- what comes from no index -----------------------------------------------------------------
@@ -267,7 +270,7 @@ def _remote(config: str) -> str:
         url = re.search(r"^[ \t]*url[ \t]*=[ \t]*(\S+)[ \t]*$", body, re.M)
         if url:
             sections.setdefault(title.strip(), url.group(1))
-    url_text = sections.get('[remote "origin"', "")
+    url_text = _plain(sections.get('[remote "origin"', ""))
     short = re.fullmatch(r"(?:[\w.-]+@)?([\w.-]+):(?!/)([\w./~+-]+)", url_text)
     if short:
         return f"ssh://git@{short.group(1)}/{short.group(2)}"

@@ -19,10 +19,11 @@ until = "2027-03-31"
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import field
 from typing import Any, Dict, Mapping, Optional, Tuple
 
 from .files import LIMIT, read_named
+from .records import record
 from .rules.registry import FAIL, INFO, OFF, WARN, rule
 
 SEVERITIES = (FAIL, WARN, INFO, OFF)
@@ -35,7 +36,7 @@ class BadPolicy(ValueError):
     """A policy that cannot be used: the message names the file and the place."""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Waiver:
     """A rule that does not count for now: why, and up to which day (ISO date)."""
 
@@ -44,7 +45,7 @@ class Waiver:
     until: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Policy:
     """A policy; unset choices are None so that flags and variables can come before them."""
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from itertools import islice
 from typing import Iterable, Iterator, List, Optional, Tuple
 
 #: Files read whole are small texts; more than this is refused rather than truncated silently.
@@ -133,11 +134,9 @@ class Root:
     def listing(self, path: str) -> List[str]:
         """Sorted names in a directory; raises OSError when it cannot be listed or is too large."""
         with os.scandir(self._to_open(path)) as entries:
-            found: List[str] = []
-            for entry in entries:
-                found.append(entry.name)
-                if len(found) > LIST_LIMIT:
-                    raise OSError(errno.EFBIG, f"more than {LIST_LIMIT} entries", path)
+            found = [entry.name for entry in islice(entries, LIST_LIMIT + 1)]
+        if len(found) > LIST_LIMIT:
+            raise OSError(errno.EFBIG, f"more than {LIST_LIMIT} entries", path)
         return sorted(found)
 
     def names(self, path: str) -> List[str]:

@@ -10,8 +10,10 @@ and let a probe or an intake fill it.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from typing import Any, Generic, Mapping, Optional, Tuple, Type, TypeVar
+
+from .records import record as record  # the rules know no more of preflight than this module
 
 SCHEMA = "preflight.snapshot/1"
 
@@ -21,7 +23,7 @@ NOT_LOOKED = "not looked at"
 T = TypeVar("T")
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Observation(Generic[T]):
     """What a second witness said about the same fact, where it differs from the first."""
 
@@ -29,7 +31,7 @@ class Observation(Generic[T]):
     source: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Fact(Generic[T]):
     """One observed value with its evidence.
 
@@ -107,7 +109,7 @@ def _fact(kind: str, item: Optional[Type[Any]] = None) -> Any:
 # texts and numbers. Empty: not said.
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Pin:
     """One entry of a lock file or requirements file."""
 
@@ -131,7 +133,7 @@ class Pin:
     gone: str = ""  # "yes": it lies in a local file that is not there
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Unmet:
     """A requirement that what is there does not meet."""
 
@@ -143,7 +145,7 @@ class Unmet:
     line: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Altered:
     """A file of an installed distribution that is not as its installer recorded it."""
 
@@ -152,7 +154,7 @@ class Altered:
     problem: str = ""  # "is missing", "has 12 bytes, recorded are 4096", "has another sha256"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Origin:
     """Where an installed distribution came from, where that was no index."""
 
@@ -165,7 +167,7 @@ class Origin:
     installer: str = ""  # pip, uv, conda, …
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Disk:
     """A file system that the job writes to."""
 
@@ -178,7 +180,7 @@ class Disk:
     inodes: int = 0  # 0: this kind counts none
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Limit:
     """A resource limit of this process (ulimit), in the kernel's own unit."""
 
@@ -187,7 +189,7 @@ class Limit:
     hard: int = 0
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -199,7 +201,7 @@ class System:
     container: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PciDevice:
     """A GPU as the PCI bus shows it, whether or not a driver is loaded."""
 
@@ -207,7 +209,7 @@ class PciDevice:
     device: Fact[str] = _fact(TEXT)  # vendor:device, as in "10de:20b2"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Host:
     """The side of the machine that the container lives on."""
 
@@ -236,7 +238,7 @@ class Host:
     nvswitches: Fact[int] = _fact(INT)  # on the PCI bus
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class FabricManager:
     """Fabric Manager of an NVSwitch system."""
 
@@ -244,7 +246,7 @@ class FabricManager:
     state: Fact[str] = _fact(TEXT)  # running, not-running, in-progress, failed
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Mps:
     """The MPS daemon that the environment points at."""
 
@@ -252,7 +254,7 @@ class Mps:
     reachable: Fact[bool] = _fact(FLAG)  # absent: there is no socket at all
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Driver:
     """The kernel driver, and the user-mode driver library (libcuda) that would be loaded."""
 
@@ -270,7 +272,7 @@ class Driver:
     mps: Fact[Mps] = _fact(RECORD, Mps)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Compat:
     """A cuda-compat (forward compatibility) libcuda in the image."""
 
@@ -282,7 +284,7 @@ class Compat:
     device_brands: Fact[Tuple[str, ...]] = _fact(TEXTS)  # NVML brand numbers, from the note
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Gpu:
     """GPUs as the driver reports them; `count` alike ones in one record."""
 
@@ -325,7 +327,7 @@ class Gpu:
     unified_memory: Fact[bool] = _fact(FLAG)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Toolkit:
     """The CUDA toolkit in the image. It says nothing about the framework's CUDA."""
 
@@ -334,7 +336,7 @@ class Toolkit:
     nvcc: Fact[str] = _fact(TEXT)  # path, or version where only that is known
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class PythonEnv:
     """The Python environment that the job would use, read from its files."""
 
@@ -349,11 +351,12 @@ class PythonEnv:
     locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
     indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # "--index-url URL": variables, pip.conf
     origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
+    origins_conda: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)  # of what locks name
     unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
     altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Framework:
     """One framework build. `cuda` absent: a CPU build; `hip` known: a ROCm build."""
 
@@ -373,7 +376,7 @@ class Framework:
     import_problem: Fact[str] = _fact(TEXT)  # what importing it would end with; absent: it works
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Code:
     """The GPU code inside one library of a framework or extension, read from the file."""
 
@@ -385,7 +388,7 @@ class Code:
     main: Fact[bool] = _fact(FLAG)  # false: a part that only some operations use
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class BuiltFor:
     """What a compiled extension was built against."""
 
@@ -397,7 +400,7 @@ class BuiltFor:
     numpy: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Extension:
     """A compiled extension."""
 
@@ -408,7 +411,7 @@ class Extension:
     missing_symbols: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of torch's, which this torch lacks
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Library:
     """A shared library as the loader would resolve it."""
 
@@ -424,7 +427,7 @@ class Library:
     required: Fact[bool] = _fact(FLAG)  # false: only a module that may never be imported needs it
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Job:
     """How the job is launched."""
 
@@ -436,9 +439,25 @@ class Job:
     uses_torch_compile: Fact[bool] = _fact(FLAG)
     builds_extensions: Fact[bool] = _fact(FLAG)
     loader_workers: Fact[int] = _fact(INT)
+    kind: Fact[str] = _fact(TEXT)  # of a job of PAI DLC: pytorch, tensorflow, mpi, ray, slurm
+    launchers: Fact[Tuple[str, ...]] = _fact(TEXTS)  # platforms and launchers recognised besides
+    node_rank: Fact[int] = _fact(INT)
+    mounts: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of PAI's metadata: "oss /mnt/data"
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
+class Master:
+    """The node that leads rendezvous, as name resolution and one connection found it."""
+
+    address: Fact[str] = _fact(TEXT)  # as it is named
+    port: Fact[str] = _fact(TEXT)  # as it is written
+    addresses: Fact[Tuple[str, ...]] = _fact(TEXTS)  # what the name resolves to
+    local: Fact[bool] = _fact(FLAG)  # one of them is an address of this node
+    state: Fact[str] = _fact(TEXT)  # connected, refused, timed out, unreachable; here: free, taken
+    route: Fact[str] = _fact(TEXT)  # the own address that leads there
+
+
+@record(frozen=True)
 class Image:
     """The image's own configuration."""
 
@@ -453,7 +472,7 @@ class Image:
     require_cuda: Fact[str] = _fact(TEXT)
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Lock:
     """A lock file, requirements file or constraints file, as it was read."""
 
@@ -476,7 +495,7 @@ def _section(kind: Type[Any]) -> Any:
     return field(default_factory=kind, metadata={"section": kind})
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Snapshot:
     """All facts of one look.
 
@@ -500,6 +519,7 @@ class Snapshot:
     libraries: Fact[Tuple[Library, ...]] = _fact(RECORDS, Library)
     env: Fact[Mapping[str, str]] = _fact(NAMES)
     job: Job = _section(Job)
+    master: Master = _section(Master)
     image: Image = _section(Image)
     locks: Fact[Tuple[Lock, ...]] = _fact(RECORDS, Lock)
     logs: Fact[Tuple[str, ...]] = _fact(TEXTS)

@@ -9,12 +9,13 @@ decided verdict into unknown.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from dataclasses import field, replace
 from functools import lru_cache
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .matrix import Matrix
 from .policy import Policy, Waiver
+from .records import record
 from .rules.registry import (
     FAIL,
     INFO,
@@ -46,7 +47,7 @@ class Reference(NamedTuple):
     url: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Judged:
     """A finding after policy, with the rule it is of."""
 
@@ -72,7 +73,7 @@ class Missing(NamedTuple):
     looked: bool
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Report:
     """What came out: verdict, findings (worst first), unknowns, and every rule's outcomes."""
 
@@ -84,6 +85,12 @@ class Report:
     matrix_date: str
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     replaced: Tuple[str, ...] = ()  # rows of the matrix that overlays say otherwise
+
+
+def prepare() -> None:
+    """Import all rules; without it, judging does when it comes to each."""
+    for one in RULES:
+        one.function  # noqa: B018 - a property that imports
 
 
 def judge(
@@ -201,6 +208,11 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("python.executable", "--python PATH: the job's interpreter or environment"),
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
+    ("host.master_resolves", "getent hosts $MASTER_ADDR"),
+    ("master.", "getent hosts $MASTER_ADDR; then nc -vz $MASTER_ADDR $MASTER_PORT"),
+    ("job.command", "preflight exec -- COMMAND, as the job starts it"),
+    ("job.nodes", "echo $WORLD_SIZE $PET_NNODES $SLURM_JOB_NUM_NODES in the job"),
+    ("host.cpus", "nproc"),
     ("job.", "say it in the description (job: …); a live job says it by its variables"),
     ("image.", "docker image inspect IMAGE: Entrypoint, Cmd, Env"),
     ("extensions", "cuobjdump --list-elf FILE.so"),

@@ -1,5 +1,6 @@
 """ELF files are read as readelf reads them."""
 
+import random
 import re
 import shutil
 import subprocess
@@ -102,6 +103,24 @@ def test_symbols_are_those_of_readelf(path):
             versions = [one.version.decode() for one in file.lookup(name.encode())]
             assert (version or name) in versions or version in versions
         assert file.lookup(b"no such name in any library") == []
+
+
+@needs_readelf
+@pytest.mark.parametrize("path", SOME)
+def test_names_are_found_by_their_hashes_as_by_reading_all(path):
+    with elf.ElfFile(path) as file:
+        everything = set(file.exported().names)
+        for step in (1, 500):  # the whole table is passed over, or each hash is looked up
+            some = sorted(everything)[::step] + [b"no such name", b"x" * 5000]
+            for wanted in (some, some[:-1]):
+                assert set(file.exported_like(elf.hashed(wanted))) >= everything & set(wanted)
+
+
+def test_many_hashes_are_those_of_each_name():
+    dice = random.Random(20261129)
+    names = [bytes(dice.choices(range(1, 256), k=dice.randrange(600))) for _ in range(300)]
+    for some in ([], [b""], names, [*names, b"x" * 3000]):
+        assert elf.hashed(some).hashes == [elf.gnu_hash(one) for one in some]
 
 
 @pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")

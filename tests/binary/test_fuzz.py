@@ -63,6 +63,8 @@ def read_everything(path):
             ):  # fmt: skip
                 tolerant(call)
             tolerant(file.lookup, b"p1")
+            for names in ([b"p1"], [b"p%d" % number for number in range(9)]):
+                tolerant(file.exported_like, elf.hashed(names))
             tolerant(file.referenced, {1, 2, 3})
             tolerant(file.section, ".text")
             tolerant(lambda: list(file.notes()))

@@ -174,6 +174,7 @@ PIPFILE = json.dumps(
 )
 SMALL = {"pylock": PYLOCK, "uv": UV, "poetry": POETRY, "pdm": PDM, "pipfile": PIPFILE}
 EACH = [*SMALL.items(), ("poetry", OLD)]
+NAMES = [*SMALL, "poetry-1.1"]
 
 
 def outcome(format_: str, given_: str, taken: bool = True) -> Any:
@@ -191,13 +192,13 @@ def outcome(format_: str, given_: str, taken: bool = True) -> Any:
         lean.load = load
 
 
-@pytest.mark.parametrize("format_, small", EACH)
+@pytest.mark.parametrize("format_, small", EACH, ids=NAMES)
 def test_the_small_ones_are_read(format_: str, small: str) -> None:
     parsed, lock = outcome(format_, small)
     assert parsed.entries and lock.entries.known
 
 
-@pytest.mark.parametrize("format_, small", EACH)
+@pytest.mark.parametrize("format_, small", EACH, ids=NAMES)
 def test_cut_off_anywhere_it_is_read_or_refused(format_: str, small: str) -> None:
     for end in range(len(small)):
         outcome(format_, small[:end])
@@ -257,7 +258,7 @@ def document(format_: str, small: str) -> Any:
     return json.loads(small) if format_ == "pipfile" else lean.load(small, lean=False).tables
 
 
-@pytest.mark.parametrize("format_, small", EACH)
+@pytest.mark.parametrize("format_, small", EACH, ids=NAMES)
 def test_any_other_type_in_any_place_is_read_or_refused(format_: str, small: str) -> None:
     whole = document(format_, small)
     write = json.dumps if format_ == "pipfile" else written
@@ -316,9 +317,11 @@ SAMPLES = (
     ("pipfile", text("pipenv/Pipfile.lock")[:3000]),
     *EACH,
 )
-PIECES = ("\0", '"', "'''", '"""', "[", "]", "{", "}", "\n", "\\", "#", ",", "=", ".", "\u0130",
-          " ", "name = 1\n", "[[package]]\n", "[package]\n", "taken.0.0", "wheels = [\n", "\r", "\ufeff",
-          '    { url = "x", hash = "y" },\n', "]\n", "é", "1e999", "\x7f")  # fmt: skip
+PIECES = (
+    "\0", '"', "'''", '"""', "[", "]", "{", "}", "\n", "\\", "#", ",", "=", ".", "\u0130", " ", "é",
+    "name = 1\n", "[[package]]\n", "[package]\n", "taken.0.0", "wheels = [\n", "\r", "\ufeff",
+    '    { url = "x", hash = "y" },\n', "]\n", "1e999", "\x7f",
+)  # fmt: skip
 
 
 @st.composite
@@ -375,7 +378,7 @@ VALUES = st.recursive(
 )
 
 
-@QUICK
+@settings(QUICK, max_examples=30)
 @given(st.sampled_from(EACH), st.data())
 def test_random_documents_of_the_right_shape_are_read_or_refused(
     case: Tuple[str, str], data: Any

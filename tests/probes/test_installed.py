@@ -100,7 +100,7 @@ def test_setup_py_develop(image):
 
 
 @pytest.mark.parametrize(
-    "text, url", [("/src/thing\n", "file:///src/thing"), ("import __editable___x; y()", "")]
+    "text, url", [("/src/a thing\n", "file:///src/a%20thing"), ("import __editable___x; y()", "")]
 )
 def test_an_editable_wheel_without_a_direct_url(image, text, url):
     image.write(f"{SITE}/__editable__.thing-1.pth", text)

@@ -1,5 +1,6 @@
 """What is required and not there, as `pip check` says it, and behind extras besides."""
 
+import ensurepip
 import glob
 import os
 import random
@@ -12,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
-from preflight.probes.installed import first_of_each
 
 from preflight.lockfiles.versions import satisfies
 from preflight.probes import requires
 from preflight.probes.distributions import normalize
+from preflight.probes.installed import first_of_each
 from preflight.roots import Root
 from tests.probes.fake_root import Image
 
@@ -243,6 +244,11 @@ MARKERS = (
 )  # fmt: skip
 
 
+PIP = glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled", "pip-*.whl"))
+#: Before 23.1 `pip check` breaks where "A or extra == …" holds and what it is for is missing.
+OLD = bool(PIP) and tuple(map(int, re.findall(r"\d+", os.path.basename(PIP[0]))))[:2] < (23, 1)
+
+
 def some_spec(r):
     clauses = []
     for _ in range(r.choice([0, 1, 1, 2])):
@@ -264,7 +270,7 @@ def some_marker(r):
     extra = f"extra == '{r.choice('ab')}'"
     forms = ["", "", marker, extra, f"({marker}) and {extra}", f"{marker} or {extra}",
              f"{extra} and ({marker})", f"{marker} and {extra}"]  # fmt: skip
-    chosen = r.choice(forms)
+    chosen = r.choice([one for one in forms if not (OLD and f"or {extra}" in one)])
     return f"; {chosen}" if chosen else ""
 
 
@@ -288,20 +294,13 @@ def grow(site, r, groups):
 
 def pip_says(python):
     """{(owner, name, version found)} of `pip check`, run from the wheel that ensurepip brings."""
-    import ensurepip
-
-    wheels = glob.glob(os.path.join(os.path.dirname(ensurepip.__file__), "_bundled", "pip-*.whl"))
-    if not wheels:
-        pytest.skip("this Python brings no pip")
-    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": wheels[0], "PIP_CONFIG_FILE": os.devnull}
+    env = {"PATH": "/usr/bin:/bin", "PYTHONPATH": PIP[0], "PIP_CONFIG_FILE": os.devnull}
     run = subprocess.run(
         [python, "-m", "pip", "check"],
         env=env,
         capture_output=True,
         text=True,
     )
-    if "UndefinedEnvironmentName" in run.stderr:
-        pytest.skip("this pip breaks on a marker with `or extra`")
     found = set()
     for line in run.stdout.splitlines():
         one = re.match(r"(\S+) \S+ requires ([^,]+), which is not installed", line)
@@ -313,6 +312,7 @@ def pip_says(python):
     return found
 
 
+@pytest.mark.skipif(not PIP, reason="this Python brings no pip")
 def test_pip_check_finds_the_same(tmp_path, monkeypatch):
     base = os.path.realpath(sys.executable)
     subprocess.run([base, "-m", "venv", "--without-pip", str(tmp_path / "venv")], check=True)

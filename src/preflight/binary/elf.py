@@ -15,7 +15,20 @@ import os
 import stat
 import struct
 from functools import lru_cache
-from typing import Dict, Iterator, List, NamedTuple, Optional, Sequence, Set, Tuple, Type
+from itertools import compress, repeat
+from typing import (
+    Dict,
+    Iterator,
+    List,
+    Literal,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Set,
+    Tuple,
+    Type,
+    Union,
+)
 
 #: More of these than that is garbage (libtorch_cuda.so has about 40 sections, 12 segments).
 SECTION_LIMIT = 10_000
@@ -74,6 +87,29 @@ _RELOCATION = 24
 _CHUNK = 512
 
 
+class _Column(NamedTuple):
+    """A part of symbols: its form, at which place of that size it is, and to read it of one."""
+
+    form: Literal["I", "Q"]
+    place: int
+    one: struct.Struct
+
+
+#: st_name; st_info, st_other and st_shndx together; st_value.
+_NAME, _KIND = _Column("I", 0, struct.Struct("<I")), _Column("I", 1, struct.Struct("<4xI"))
+_VALUE = _Column("Q", 1, struct.Struct("<8xQ"))
+#: So many symbols of a column are read while one is read by itself.
+_READ_MEANWHILE = 6
+#: So many symbols of a hash table are passed over while one hash is looked up in it.
+_SCANNED_MEANWHILE = 24
+#: int() takes no more digits than some limit, of 640 at least; and more would take it long.
+_LONG_NAME = 600
+_HASH_START = bytes((4, 31, 2))  # 5381, in base 33
+_DIGITS = b"0123456789abcdefghijklmnopqrstuvw"
+_REMAINDERS = b"\0" + bytes(_DIGITS[one % 33] for one in range(1, 256))
+_QUOTIENTS = b"\0" + bytes(_DIGITS[one // 33] for one in range(1, 256))
+
+
 class BadElf(ValueError):
     """Not an ELF file this module reads; the message says why."""
 
@@ -125,6 +161,13 @@ class Symbol(NamedTuple):
     size: int
 
 
+class Hashed(NamedTuple):
+    """Names to look for: their hashes, and how a table of hashes has them (see `hashed`)."""
+
+    hashes: Sequence[int]
+    words: Set[int]
+
+
 class Names(NamedTuple):
     """Symbols in columns: names, their `.gnu.version` words (None: no versions), their numbers."""
 
@@ -169,8 +212,7 @@ class ElfFile:
         self._tags: Dict[int, int] = dict(self.dynamic)
         self._strings: Optional[Tuple[int, int]] = None
         self._count: Optional[int] = None
-        self._table: Optional[bytes] = None
-        self._kinds: Optional[Set[int]] = None
+        self._checked = False
         self._texts: Dict[int, bytes] = {}
         self._texts_size = 0
 
@@ -345,37 +387,73 @@ class ElfFile:
 
     def exported(self) -> Names:
         """What other objects can bind to: defined, global or weak; duplicates differ in version."""
-        return self._named(self._exported_numbers())
+        return self._named(self._binding(range(self._first_hashed(), self.symbol_count())))
 
-    def _exported_numbers(self) -> Sequence[int]:
+    def exported_like(self, wanted: Hashed) -> List[bytes]:
+        """Names of those exported symbols whose hash is a wanted one; there may be others still.
+
+        By the hash table, so that of a large library's names few are read; without one, all.
+        """
+        if _SYMTAB not in self._tags or _GNU_HASH not in self._tags:
+            return self.exported().names
         first, count = self._first_hashed(), self.symbol_count()
-        values = self._values(first, count)
-        if 0 not in values and all(map(_can_bind, self._kinds_hashed())):
-            return range(first, count)  # as good as always: no need to look at each
-        words = self._column(1, first, count)
+        if count - first < len(wanted.hashes) * _SCANNED_MEANWHILE:
+            among = map(wanted.words.__contains__, self._words())
+            numbers = list(compress(range(first, count), among))
+        else:
+            found = {number for one in wanted.hashes for number in self._of_hash(one)}
+            numbers = sorted(one for one in found if one < count)
+        return self._strings_at(self._picked(_NAME, self._binding(numbers)))
+
+    def _binding(self, numbers: Sequence[int]) -> Sequence[int]:
+        """Those of the symbols, in order, that others can bind to."""
+        words, values = self._picked(_KIND, numbers), self._picked(_VALUE, numbers)
+        fine = {word for word in set(words) if _can_bind(word)}
+        if 0 not in values and fine.issuperset(words):
+            return numbers  # as good as always: no need to look at each
         return [
             number
-            for number, word, value in zip(range(first, count), words, values)
-            if _can_bind(word) and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
+            for number, word, value in zip(numbers, words, values)
+            if word in fine and (value or word >> 16 == _ABSOLUTE or word & 15 == _TLS)
         ]
 
-    def _kinds_hashed(self) -> Set[int]:
-        """The st_info, st_other and st_shndx there are among the hashed symbols."""
-        if self._kinds is None:
-            self._kinds = set(self._column(1, self._first_hashed(), self.symbol_count()))
-        return self._kinds
+    def _words(self) -> List[int]:
+        """DT_GNU_HASH's word of every hashed symbol: its hash, with the lowest bit cleared."""
+        _, first, _, chains = self._gnu_hash()
+        size = max(0, self.symbol_count() - first) * 4
+        self._check(chains, size, "the hash table")
+        number = int.from_bytes(self.data[chains : chains + size], "little")
+        even = number & int.from_bytes(b"\xfe\xff\xff\xff" * (size // 4), "little")
+        return memoryview(even.to_bytes(size, "little")).cast("I").tolist()
 
     def undefined(self, weak: bool = False) -> Names:
         """What this file takes from others: the strong references, or else the weak ones."""
-        end = self._first_hashed()
-        if min(self._kinds_hashed(), default=0x10000) < 0x10000:
-            end = self.symbol_count()  # as in programs, which lend others their stub's address
-        words = self._column(1, 0, end)
-        binding = 2 if weak else 1
+        return self._named(self._references()[weak])
+
+    def references(self) -> Tuple[Names, Names]:
+        """Both of them: strong, weak."""
+        strong, weak = self._references()
+        return self._named(strong), self._named(weak)
+
+    def _references(self) -> Tuple[List[int], List[int]]:
+        first, count = self._first_hashed(), self.symbol_count()
+        # Hashed and undefined as well: in programs, which lend others their stub's address.
+        words = self._column(_KIND, 0, count if self._lends(first, count) else first)
         # Neither section nor a visibility that keeps the name to this object.
-        wanted = {one for one in set(words) if one < 0x10000 and not one & 0x300}
-        wanted = {one for one in wanted if one >> 4 & 15 == binding}
-        return self._named([number for number, word in enumerate(words) if word in wanted])
+        kinds = {one for one in set(words) if one < 0x10000 and not one & 0x300}
+        strong = {one for one in kinds if one >> 4 & 15 == 1}
+        weak = {one for one in kinds if one >> 4 & 15 == 2}
+        return _places(words, strong), _places(words, weak)
+
+    def _lends(self, first: int, count: int) -> bool:
+        """Whether one of these symbols has no section (st_shndx is 0)."""
+        if first >= count:
+            return False
+        table = self._offset(self._tags[_SYMTAB])
+        start, end = table + first * _SYMBOL.size, table + count * _SYMBOL.size
+        low, high = (self.data[start + at : end : _SYMBOL.size] for at in (6, 7))
+        both = int.from_bytes(low, "little") | int.from_bytes(high, "little")
+        return b"\0" in both.to_bytes(count - first, "little")
 
     def lookup(self, name: bytes) -> List[Symbol]:
         """The symbols of this name that the file's hash table finds, one per version."""
@@ -418,60 +496,75 @@ class ElfFile:
         count = self.symbol_count()
         return min(self._gnu_hash()[1], count) if count and _GNU_HASH in self._tags else 0
 
-    def _column(self, which: int, first: int, end: int) -> List[int]:
-        """st_name (0), or the word of st_info, st_other and st_shndx (1), of some symbols."""
-        return self._symbols(first, end).cast("I")[which::6].tolist()
+    def _picked(self, which: _Column, numbers: Sequence[int]) -> List[int]:
+        """One column of these symbols, which are in order."""
+        if not numbers:
+            return []
+        first, end = numbers[0], numbers[-1] + 1
+        if len(numbers) * _READ_MEANWHILE < end - first:
+            unpack, data = which.one.unpack_from, self.data
+            start, step = self._offset(self._tags[_SYMTAB]), _SYMBOL.size
+            return [unpack(data, start + number * step)[0] for number in numbers]
+        column = self._column(which, first, end)
+        if len(numbers) == end - first:
+            return column
+        return [column[number - first] for number in numbers]
 
-    def _values(self, first: int, end: int) -> List[int]:
-        return self._symbols(first, end).cast("Q")[1::3].tolist()
-
-    def _symbols(self, first: int, end: int) -> memoryview:
+    def _column(self, which: _Column, first: int, end: int) -> List[int]:
+        """One column of the symbols from `first` to before `end`."""
         if first >= end:
-            return memoryview(b"")
-        start = self._offset(self._tags[_SYMTAB])
-        return memoryview(self.data[start + first * _SYMBOL.size : start + end * _SYMBOL.size])
+            return []
+        table = self._offset(self._tags[_SYMTAB])
+        start, end = table + first * _SYMBOL.size, table + end * _SYMBOL.size
+        # Released here, since a mapped file that is viewed cannot be closed.
+        with memoryview(self.data) as data, data[start:end] as rows, rows.cast(which.form) as words:
+            found: List[int] = words[which.place :: _SYMBOL.size // words.itemsize].tolist()
+            return found
 
     def _named(self, numbers: Sequence[int]) -> Names:
         if not numbers:
             return Names([], [] if _VERSYM in self._tags else None, numbers)
-        versions = self._version_words()
-        if isinstance(numbers, range):
-            offsets = self._column(0, numbers.start, numbers.stop)
-            words = versions and versions[numbers.start : numbers.stop]
-        else:
-            every = self._column(0, 0, numbers[-1] + 1)
-            offsets = [every[number] for number in numbers]
-            words = versions and [versions[number] for number in numbers]
-        return Names(self._strings_at(offsets), words, numbers)
+        first, end = numbers[0], numbers[-1] + 1
+        words = self._version_words(first, end)
+        if words and len(numbers) < end - first:
+            words = [words[number - first] for number in numbers]
+        return Names(self._strings_at(self._picked(_NAME, numbers)), words, numbers)
 
-    def _version_words(self) -> Optional[List[int]]:
+    def _version_words(self, first: int, end: int) -> Optional[List[int]]:
+        """The `.gnu.version` words of some symbols; None where there are none."""
         count = self.symbol_count()
         if _VERSYM not in self._tags or not count:
             return None
         start = self._offset(self._tags[_VERSYM])
         self._check(start, count * 2, "symbol versions")
-        return memoryview(self.data[start : start + count * 2]).cast("H").tolist()
+        return memoryview(self.data[start + first * 2 : start + end * 2]).cast("H").tolist()
 
     def _strings_at(self, offsets: List[int]) -> List[bytes]:
         """Names by their place in the string table; bounded by its size, whatever the places."""
         start, size = self._string_table()
         if offsets and max(offsets) >= size:
             raise BadElf("a name lies outside the string table")
-        if self._table is None:
-            table = self.data[start : start + size]
-            self._table = table if table.endswith(b"\0") else table + b"\0"
-            _check_stretches(self._table)
-        table = self._table
+        table, start, end = self._terminated(start, start + size)
         find = table.find
         names: List[bytes] = []
         room = size * SHARING_LIMIT
         for at in range(0, len(offsets), _CHUNK):
-            more = [table[one : find(b"\0", one)] for one in offsets[at : at + _CHUNK]]
+            places = [start + one for one in offsets[at : at + _CHUNK]]
+            more = [table[one : find(b"\0", one, end)] for one in places]
             room -= sum(map(len, more))
             if room < 0:
                 raise BadElf("the string table makes no sense")
             names += more
         return names
+
+    def _terminated(self, start: int, end: int) -> Tuple[Union[bytes, mmap.mmap], int, int]:
+        """Where every name of the string table has an end: in the file, else in a copy."""
+        if not self._checked:
+            _check_stretches(self.data, start, end)
+            self._checked = True
+        if end == start or self.data[end - 1]:
+            return self.data[start:end] + b"\0", 0, end - start + 1
+        return self.data, start, end
 
     def _hashed(self, name: bytes) -> Iterator[int]:
         if _SYMTAB in self._tags and _GNU_HASH in self._tags:
@@ -480,10 +573,13 @@ class ElfFile:
             yield from self._sysv_hashed(name)
 
     def _gnu_hashed(self, name: bytes) -> Iterator[int]:
+        return self._of_hash(gnu_hash(name))
+
+    def _of_hash(self, value: int) -> Iterator[int]:
+        """The symbols that DT_GNU_HASH has under a hash."""
         buckets, first, at, chains = self._gnu_hash()
         if not buckets:
             return
-        value = gnu_hash(name)
         number = self._word(at + value % buckets * 4)
         while first <= number < SYMBOL_LIMIT:
             word = self._word(chains + (number - first) * 4)
@@ -511,8 +607,8 @@ class ElfFile:
         return _SYMBOL.unpack_from(self.data, at)
 
     def _symbol(self, number: int, name: bytes, row: Tuple[int, ...]) -> Symbol:
-        words = self._version_words()
-        word = words[number] if words else 0
+        words = self._version_words(number, number + 1)
+        word = words[0] if words else 0
         version = self.version_names().get(word & 0x7FFF, b"")
         hidden, defined, weak = bool(word & _HIDDEN), bool(row[3]), row[1] >> 4 == 2
         return Symbol(name, version, hidden, defined, weak, row[4], row[5])
@@ -590,6 +686,15 @@ class ElfFile:
 
 def map_file(host_path: str) -> mmap.mmap:
     """A regular file mapped for reading; raises OSError, and BadElf when it is empty."""
+    handle = open_file(host_path)
+    try:
+        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
+    finally:
+        os.close(handle)
+
+
+def open_file(host_path: str) -> int:
+    """A descriptor of a regular file; raises OSError, and BadElf when it is empty."""
     # Without blocking on a FIFO or acting on a device that lies where a library should.
     handle = os.open(host_path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     try:
@@ -598,9 +703,10 @@ def map_file(host_path: str) -> mmap.mmap:
             raise OSError(errno.EINVAL, "not a regular file", host_path)
         if not info.st_size:
             raise BadElf("empty file")
-        return mmap.mmap(handle, 0, access=mmap.ACCESS_READ)
-    finally:
+    except BaseException:
         os.close(handle)
+        raise
+    return handle
 
 
 @lru_cache(maxsize=64)
@@ -610,6 +716,23 @@ def gnu_hash(name: bytes) -> int:
     for byte in name:
         value = value * 33 + byte & 0xFFFFFFFF
     return value
+
+
+def hashed(names: Sequence[bytes]) -> Hashed:
+    """Names (without zero bytes) to look for in many tables.
+
+    The hash is a number of base 33 whose digits are the name's bytes, so int() reads it, many times
+    faster than a loop can: once from what is left of each byte after division by 33, once from the
+    quotients. Before the name stands what the hash starts from.
+    """
+    if max(map(len, names), default=0) > _LONG_NAME:
+        hashes = [gnu_hash(one) for one in names]
+    else:
+        text = b"".join([b"\0" + _HASH_START + one for one in names])[1:] if names else b""
+        low = map(int, text.translate(_REMAINDERS).split(b"\0"), repeat(33))
+        high = map(int, text.translate(_QUOTIENTS).split(b"\0"), repeat(33))
+        hashes = [one + 33 * two & 0xFFFFFFFF for one, two in zip(low, high)] if names else []
+    return Hashed(hashes, {one & ~1 for one in hashes})
 
 
 def sysv_hash(name: bytes) -> int:
@@ -675,8 +798,12 @@ def _can_bind(word: int) -> bool:
     return word > 0xFFFF and bool(_VISIBLE[word & 0xFF])
 
 
-def _check_stretches(table: bytes) -> None:
-    for at in range(0, len(table) - NAME_STRETCH, NAME_STRETCH):
+def _places(words: List[int], wanted: Set[int]) -> List[int]:
+    return [number for number, word in enumerate(words) if word in wanted] if wanted else []
+
+
+def _check_stretches(table: mmap.mmap, start: int, end: int) -> None:
+    for at in range(start, end - NAME_STRETCH, NAME_STRETCH):
         if table.find(b"\0", at, at + NAME_STRETCH) < 0:
             raise BadElf("a name is too long")
 

@@ -11,8 +11,10 @@ tests/binary/samples holds files made to order.
 from __future__ import annotations
 
 import mmap
+import os
 import struct
-from typing import Dict, Iterator, List, NamedTuple, Tuple
+from functools import partial
+from typing import Callable, Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import elf
 
@@ -37,6 +39,8 @@ _WRAPPER_SIZE = 24
 _ARCHIVE, _MEMBER_SIZE = b"!<arch>\n", 60
 
 
+#: Bytes of a file: so many, from this offset on.
+Read = Callable[[int, int], bytes]
 #: Kind, number and flags of one piece of code; `name` and `is_compressed` read them.
 Entry = Tuple[int, int, int]
 
@@ -65,11 +69,19 @@ class Kernels(NamedTuple):
 
 def read(host_path: str) -> Kernels:
     """The GPU code of an ELF file or an archive of them; raises BadElf and OSError."""
-    with elf.map_file(host_path) as data:
-        return _collect(data)
+    handle = elf.open_file(host_path)
+    try:
+        with mmap.mmap(handle, 0, access=mmap.ACCESS_READ) as data:
+            # Read, not looked at in the mapping: where places are far apart, mapping the page that
+            # each is in takes several times as long.
+            return _collect(data, partial(os.pread, handle))
+    except struct.error:
+        raise elf.BadElf("the file ends before its end: it is being written") from None
+    finally:
+        os.close(handle)
 
 
-def _collect(data: mmap.mmap) -> Kernels:
+def _collect(data: mmap.mmap, read: Read) -> Kernels:
     kernels = Kernels({}, {}, {}, {}, {}, 0)
     registered, room = 0, ENTRY_LIMIT
     # Most fatbins of a file are alike, so each kind is looked at once.
@@ -78,7 +90,7 @@ def _collect(data: mmap.mmap) -> Kernels:
         if section.name == _REGISTERED:
             registered += section.size // _WRAPPER_SIZE
             continue
-        for entries in fatbins(data, section.offset, section.offset + section.size):
+        for entries in fatbins(data, section.offset, section.offset + section.size, read):
             room -= 1 + len(entries)
             if room < 0:
                 raise elf.BadElf("too many fatbin entries")
@@ -117,11 +129,17 @@ def _members(data: mmap.mmap) -> Iterator[int]:
         at += size + size % 2
 
 
-def fatbins(data: mmap.mmap, start: int, end: int) -> Iterator[List[Entry]]:
-    """The entries of each fatbin between two offsets; raises BadElf where one is damaged."""
+def fatbins(
+    data: mmap.mmap, start: int, end: int, read: Optional[Read] = None
+) -> Iterator[List[Entry]]:
+    """The entries of each fatbin between two offsets; raises BadElf where one is damaged.
+
+    `read` reads of the file that is mapped, where that is quicker.
+    """
+    read = read or (lambda size, at: data[at : at + size])
     at = start
     while at + _HEAD.size <= end:
-        magic, _, head, size = _HEAD.unpack_from(data, at)
+        magic, _, head, size = _HEAD.unpack(read(_HEAD.size, at))
         if magic != _MAGIC:
             at = data.find(_MAGIC_BYTES, at + 1, end)  # they are padded to eight bytes
             if at < 0:
@@ -129,17 +147,17 @@ def fatbins(data: mmap.mmap, start: int, end: int) -> Iterator[List[Entry]]:
             continue
         if head < _HEAD.size or at + head + size > end:
             raise elf.BadElf("a fatbin lies outside its section")
-        yield _entries(data, at + head, at + head + size)
+        yield _entries(read, at + head, at + head + size)
         at += head + size
 
 
-def _entries(data: mmap.mmap, at: int, end: int) -> List[Entry]:
+def _entries(read: Read, at: int, end: int) -> List[Entry]:
     found: List[Entry] = []
-    unpack, size_of_head = _ENTRY.unpack_from, _ENTRY.size
+    unpack, size_of_head = _ENTRY.unpack, _ENTRY.size
     while at < end:
         if at + size_of_head > end or len(found) >= ENTRY_LIMIT:
             raise elf.BadElf("a fatbin entry lies outside its fatbin")
-        kind, head, size, number, flags = unpack(data, at)
+        kind, head, size, number, flags = unpack(read(size_of_head, at))
         at += head + size
         if head < size_of_head or at > end:
             raise elf.BadElf("a fatbin entry lies outside its fatbin")

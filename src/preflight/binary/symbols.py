@@ -14,9 +14,10 @@ Rules of glibc: versions first (dl-version.c, match_symbol), then each reference
 
 from __future__ import annotations
 
-from collections import Counter
-from itertools import groupby
+from collections import Counter, defaultdict
+from itertools import chain, groupby
 from typing import (
+    DefaultDict,
     Dict,
     FrozenSet,
     Iterable,
@@ -44,20 +45,56 @@ ASSERTION = (
 _HIDDEN = 0x8000
 
 
-class Exports(NamedTuple):
-    """What an object provides.
+class Exports:
+    """What an object provides, by `words`: its names under their words of `.gnu.version`.
 
-    `names` are all its names, whatever their version; `plain` those that a reference without a
-    version can bind to, `versioned` are `name@version` of a file with versions (else None).
-    `loose` are the names without a version in it, which satisfy any. `bare`: a file that was
-    linked without versions on either side.
+    `versions` are the versions that the words stand for, None for a file without versions; then
+    all names are in one group. `bare`: a file that was linked without versions on either side.
     """
 
-    names: FrozenSet[bytes]
-    plain: FrozenSet[bytes]
-    versioned: Optional[FrozenSet[bytes]]
-    loose: FrozenSet[bytes]
-    bare: bool
+    def __init__(
+        self,
+        words: Dict[int, List[bytes]],
+        versions: Optional[Dict[int, bytes]] = None,
+        bare: bool = False,
+    ) -> None:
+        self.bare = bare
+        self.versions = versions
+        self._words = words
+        self._of: Dict[bytes, FrozenSet[bytes]] = {}
+        self._names: Optional[FrozenSet[bytes]] = None
+        self._plain: Optional[FrozenSet[bytes]] = None
+
+    @property
+    def names(self) -> FrozenSet[bytes]:
+        """All its names, whatever their version."""
+        if self._names is None:
+            self._names = frozenset(chain.from_iterable(self._words.values()))
+        return self._names
+
+    @property
+    def plain(self) -> FrozenSet[bytes]:
+        """Those that a reference without a version can bind to."""
+        if self.versions is None:
+            return self.names
+        if self._plain is None:
+            base = [names for word, names in self._words.items() if word & 0x7FFF < 3]
+            defaults = [names for word, names in self._words.items() if 3 <= word < _HIDDEN]
+            once = _only_once(list(chain.from_iterable(defaults)))
+            self._plain = frozenset(chain(once, *base))
+        return self._plain
+
+    def of(self, version: bytes) -> FrozenSet[bytes]:
+        """Those that satisfy a reference with this version: with it, or without any in the file."""
+        if self.versions is None:
+            return self.names
+        if version not in self._of:
+            said = self.versions
+            self._of[version] = frozenset(chain.from_iterable(
+                names for word, names in self._words.items()
+                if (said[word & 0x7FFF] == version if word & 0x7FFF in said else word < _HIDDEN)
+            ))  # fmt: skip
+        return self._of[version]
 
 
 class Version(NamedTuple):
@@ -69,13 +106,13 @@ class Version(NamedTuple):
 
 
 class Wants(NamedTuple):
-    """What an object takes: `plain` references and `versioned` ones.
+    """What an object takes: `plain` references, and `versioned` ones by what they ask for.
 
     Weak ones only with a version: they may stay unfound, but can meet what ends a search.
     """
 
     plain: Set[bytes]
-    versioned: Dict[bytes, List[Version]]
+    versioned: Dict[Version, List[bytes]]
     needs: Sequence[elf.Need]
 
 
@@ -98,7 +135,6 @@ class _File:
         self.size = 0
         #: The versions it defines; None where it has none at all, which ld.so lets pass.
         self.defined: Optional[FrozenSet[bytes]] = None
-        self.names: Optional[List[bytes]] = None
         self.exports: Optional[Exports] = None
 
 
@@ -158,7 +194,6 @@ class Checker:
                 known.exports = _exports(self._map(one))
             except elf.BadElf:
                 known.exports = NOTHING
-            known.names = None
         return known.exports
 
     def _read(self, one: Object) -> Wants:
@@ -199,26 +234,34 @@ class Checker:
     def _nowhere(self, plain: Set[bytes], order: Sequence[Object]) -> Set[bytes]:
         """Those of the names that no file has for a reference without a version.
 
-        They can come from any, so the largest are asked first; most are never asked.
+        They can come from any: those that are known are asked first, then the largest; most are
+        never asked.
         """
-        for provider in sorted(order, key=lambda one: -self._file(one).size):
+        wanted: Optional[elf.Hashed] = None
+        files = [(self._file(one), one) for one in order]
+        files.sort(key=lambda pair: (pair[0].exports is None, -pair[0].size))
+        for known, provider in files:
             if not plain:
                 break
-            plain = self._without(plain, provider)
+            if known.exports is None:
+                wanted = wanted or elf.hashed(list(plain))
+                if not self._has_any(plain, provider, wanted):
+                    continue
+            plain = plain - self.exports(provider).plain
         return plain
 
-    def _without(self, plain: Set[bytes], provider: Object) -> Set[bytes]:
+    def _has_any(self, plain: Set[bytes], provider: Object, wanted: elf.Hashed) -> bool:
+        """Whether the file has one of the names; those of a file without versions are taken."""
         known = self._file(provider)
-        if known.exports is None and known.defined is None and known.names is None:
-            try:
-                known.names = self._map(provider).exported().names
-            except elf.BadElf:
-                known.exports = NOTHING
-                return plain
-            # The first time without making a set of them, which takes as long again.
-            plain.difference_update(known.names)
-            return plain
-        return plain - self.exports(provider).plain
+        try:
+            names = self._map(provider).exported_like(wanted)
+        except elf.BadElf:
+            known.exports = NOTHING
+            return False
+        if known.defined is not None:
+            return not plain.isdisjoint(names)
+        plain.difference_update(names)
+        return False
 
     def _at_once(self, wants: Wants, order: Sequence[Object], machine: Machine) -> bool:
         """Whether each reference with a version finds that version, with no need of more rules.
@@ -226,15 +269,16 @@ class Checker:
         Where the file that it names has versions, nothing but a missing symbol ends the search.
         """
         named: Dict[str, Optional[Exports]] = {}
-        for name, versions in wants.versioned.items():
-            for one in versions:
-                if one.file not in named:
-                    named[one.file] = self._with_versions(one.file, order)
-                exports = named[one.file]
-                if exports is None:
-                    return False
-                if name in exports.names and _satisfies(exports, name, one.version):
-                    continue
+        for one, names in wants.versioned.items():
+            if one.file not in named:
+                named[one.file] = self._with_versions(one.file, order)
+            exports = named[one.file]
+            if exports is None:
+                return False
+            provided = exports.of(one.version)
+            if provided.issuperset(names):
+                continue
+            for name in set(names) - provided:
                 if machine.ends_at_named_file or not (
                     one.weak or self._elsewhere(name, one.version, order)
                 ):
@@ -244,16 +288,15 @@ class Checker:
     def _elsewhere(self, name: bytes, version: bytes, order: Sequence[Object]) -> bool:
         """Whether some file has this version of it, as libc has of what was libpthread's."""
         for provider in order:
-            if version in (self._file(provider).defined or ()):
-                exports = self.exports(provider)
-                if name in exports.names and _satisfies(exports, name, version):
-                    return True
+            defined = self._file(provider).defined or ()
+            if version in defined and name in self.exports(provider).of(version):
+                return True
         return False
 
     def _with_versions(self, file: str, order: Sequence[Object]) -> Optional[Exports]:
         provider = next((one for one in order if one.called(file)), None) if file else None
         exports = self.exports(provider) if provider else None
-        return exports if exports and exports.versioned is not None else None
+        return exports if exports and exports.versions is not None else None
 
     # -- exactly, for what is not -----------------------------------------------------------
 
@@ -273,21 +316,22 @@ class Checker:
 class _Search:
     """The references with a version on their way through a scope."""
 
-    def __init__(self, wanted: Dict[bytes, List[Version]], machine: Machine) -> None:
-        self.wanted = dict(wanted)
+    def __init__(self, wanted: Dict[Version, List[bytes]], machine: Machine) -> None:
+        self.wanted: Dict[bytes, List[Version]] = {}
         self._machine = machine
         self._failed: List[Failure] = []
         self._by_file: Dict[str, List[bytes]] = {}
-        for name, versions in wanted.items():
-            for one in versions:
-                self._by_file.setdefault(one.file, []).append(name)
+        for one, names in wanted.items():
+            self._by_file.setdefault(one.file, []).extend(names)
+            for name in names:
+                self.wanted.setdefault(name, []).append(one)
 
     def at(self, provider: Object, exports: Exports) -> None:
         """Take what `provider` has; fail what ends the search at this file."""
         for file in [one for one in self._by_file if one and provider.called(one)]:
             self._at_named(file, self._by_file.pop(file), exports)
         for name in exports.names.intersection(self.wanted):
-            rest = [one for one in self.wanted[name] if not _satisfies(exports, name, one.version)]
+            rest = [one for one in self.wanted[name] if name not in exports.of(one.version)]
             self._keep(name, rest)
 
     def _at_named(self, file: str, names: Sequence[bytes], exports: Exports) -> None:
@@ -320,31 +364,23 @@ class _Search:
         return self._failed + rest
 
 
-def _satisfies(exports: Exports, name: bytes, version: bytes) -> bool:
-    if exports.versioned is None or name in exports.loose:
-        return True
-    return name + b"@" + version in exports.versioned
-
-
 #: Of a file that cannot be read.
-NOTHING = Exports(frozenset(), frozenset(), None, frozenset(), False)
+NOTHING = Exports({})
 
 
 def _exports(file: elf.ElfFile) -> Exports:
     found = file.exported()
-    names = frozenset(found.names)
     if found.versions is None or not file.has_definitions:
-        return Exports(names, names, None, names, found.versions is None)
-    rows = file.version_definitions()
-    # What is appended to a name for the version that its word stands for; as is, and hidden.
-    endings = {one.number: b"@" + one.version for one in rows if not one.base}
-    endings.update([(number | _HIDDEN, text) for number, text in endings.items()])
-    pairs = list(zip(found.names, found.versions))
-    loose = [name for name, word in pairs if word not in endings and word < _HIDDEN]
-    versioned = frozenset([name + endings[word] for name, word in pairs if word in endings])
-    plain = {name for name, word in pairs if word & 0x7FFF < 3}
-    plain.update(_only_once([name for name, word in pairs if 3 <= word < _HIDDEN]))
-    return Exports(names, frozenset(plain), versioned, frozenset(loose), False)
+        return Exports({0: found.names}, None, found.versions is None)
+    versions = {one.number: one.version for one in file.version_definitions() if not one.base}
+    return Exports(_by_word(found), versions)
+
+
+def _by_word(found: elf.Names) -> Dict[int, List[bytes]]:
+    groups: DefaultDict[int, List[bytes]] = defaultdict(list)
+    for name, word in zip(found.names, found.versions or ()):
+        groups[word].append(name)
+    return groups
 
 
 def _only_once(names: List[bytes]) -> Iterable[bytes]:
@@ -355,9 +391,9 @@ def _only_once(names: List[bytes]) -> Iterable[bytes]:
 
 
 def _wants(file: elf.ElfFile) -> Wants:
-    found = file.undefined()
-    if found.versions is None:
-        return Wants(set(found.names), {}, ())
+    strong, weak = file.references()
+    if strong.versions is None or weak.versions is None:
+        return Wants(set(strong.names), {}, ())
     rows = file.version_needs()
     needs = {one.number: Version(one.version, one.file) for one in rows}
     # A reference may also name a version that the file itself defines.
@@ -365,22 +401,16 @@ def _wants(file: elf.ElfFile) -> Wants:
         if not definition.base:
             needs.setdefault(definition.number, Version(definition.version, ""))
     wants = Wants(set(), {}, rows)
-    _sort(found, needs, wants)
-    weak = {number: one._replace(weak=True) for number, one in needs.items()}
-    _sort(file.undefined(weak=True), weak, wants._replace(plain=set()))
+    for word, names in _by_word(strong).items():
+        if word > 1 and word & 0x7FFF in needs:
+            wants.versioned.setdefault(needs[word & 0x7FFF], []).extend(names)
+        else:
+            wants.plain.update(names)
+    for word, names in _by_word(weak).items():
+        if word > 1 and word & 0x7FFF in needs:
+            asked = needs[word & 0x7FFF]._replace(weak=True)
+            wants.versioned.setdefault(asked, []).extend(names)
     return wants
-
-
-def _sort(found: elf.Names, needs: Dict[int, Version], wants: Wants) -> None:
-    """References into `wants`, by whether they name a version."""
-    words = found.versions or ()
-    wants.plain.update(
-        [name for name, word in zip(found.names, words) if word < 2 or word & 0x7FFF not in needs]
-    )
-    if len(wants.plain) < len(found.names):
-        for name, word in zip(found.names, words):
-            if word > 1 and word & 0x7FFF in needs:
-                wants.versioned.setdefault(name, []).append(needs[word & 0x7FFF])
 
 
 def _problems(one: Object, file: elf.ElfFile, left: List[Failure]) -> List[Problem]:

@@ -42,11 +42,12 @@ GENERATED = re.compile(
 _SIZES = {"sha256": 64, "sha384": 96, "sha512": 128, "sha1": 40, "sha224": 56, "md5": 32}
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 #: The plainest form, of nearly every line of a lock; others go through packaging.
+_EXTRAS = rf"\[\s*(?:({_NAME}(?:\s*,\s*{_NAME})*)\s*)?\]"
 _PINNED = re.compile(
-    rf"({_NAME})(?:\[([\w., -]*)\])?\s*(==\s*\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?"
+    rf"({_NAME})(?:{_EXTRAS})?\s*(==\s*\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?"
     r"(?:\.dev\d+)?(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?)\s*$"
 )
-_DIRECT = re.compile(rf"({_NAME})\s*(?:\[([\w., -]*)\])?\s*@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
+_DIRECT = re.compile(rf"({_NAME})\s*(?:{_EXTRAS}\s*)?@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
 _SCHEME = re.compile(r"(?:(?:git|hg|bzr|svn)\+)?[a-z][a-z+]*://|(?:git|hg|svn|bzr)\+[a-z]+:|file:")
 
 
@@ -73,6 +74,7 @@ def parse(text: str) -> Parsed:
             continue
         if option[:2] in ("-r", "-c", "-e", "-i", "-f") and len(option) > 2 and option[1] != "-":
             option, joined, equals = option[:2], words[0][2:].lstrip("="), "="
+        option = _whole(option)
         if option in PLAIN:
             continue
         if option not in VALUED:
@@ -99,6 +101,14 @@ def parse(text: str) -> Parsed:
     )
 
 
+def _whole(option: str) -> str:
+    """An option of which only the beginning is written, as pip takes it: "--index"."""
+    if option in VALUED or option in PLAIN or not option.startswith("--"):
+        return option
+    meant = [one for one in (*VALUED, *PLAIN, *OF_ENTRY) if one.startswith(option)]
+    return meant[0] if len(meant) == 1 else option
+
+
 def _role(text: str, entries: List[Entry]) -> str:
     """A tool resolved it where it says so, or where every entry has hashes."""
     hashed = bool(entries) and all(one.hashes or one.url for one in entries)
@@ -117,13 +127,18 @@ def logical(text: str) -> Iterator[Line]:
             continue
         # A comment within a continued line ends it, as in pip.
         parts.append(" " + raw if comment else raw)
-        joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+        joined = _uncommented("".join(parts))
         if joined:
             yield Line(start or number, joined)
         start, parts = 0, []
-    joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+    joined = _uncommented("".join(parts))
     if joined:
         yield Line(start, joined)
+
+
+def _uncommented(text: str) -> str:
+    comment = re.search(r"(?:^|\s)#", text)
+    return (text[: comment.start()] if comment else text).strip()
 
 
 def entry(line: Line) -> Entry:
@@ -172,7 +187,7 @@ def _short(text: str) -> str:
 
 
 def _is_file(text: str) -> bool:
-    return re.search(r"\.(whl|tar\.gz|zip|tar\.bz2|tgz)(\s|$)", text) is not None
+    return re.match(r"\S+\.(whl|tar\.gz|zip|tar\.bz2|tgz)(\s+;|\[|\s*$)", text) is not None
 
 
 def _options(line: Line) -> Tuple[str, Tuple[str, ...]]:
@@ -188,9 +203,10 @@ def _options(line: Line) -> Tuple[str, Tuple[str, ...]]:
     position = 0
     while position < len(words):
         option, equals, value = words[position].partition("=")
-        if option not in OF_ENTRY:
+        option = _whole(option)
+        if option not in OF_ENTRY and option not in VALUED and option not in PLAIN:
             raise BadLock(line.number, f"{option!r} is no option of a requirement")
-        if not equals:
+        if not equals and option not in PLAIN:
             position += 1
             if position == len(words):
                 raise BadLock(line.number, f"{option} has no value")
@@ -203,7 +219,7 @@ def _options(line: Line) -> Tuple[str, Tuple[str, ...]]:
 
 def _hash(text: str, number: int) -> str:
     kind, _, digest = text.partition(":")
-    if kind not in _SIZES or not re.fullmatch(r"[0-9a-fA-F]+", digest):
+    if kind not in ("sha256", "sha384", "sha512") or not re.fullmatch(r"[0-9a-fA-F]+", digest):
         raise BadLock(number, f"--hash {_short(text)} is no hash (sha256:…)")
     if len(digest) != _SIZES[kind]:
         size = _SIZES[kind]

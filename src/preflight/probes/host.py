@@ -47,11 +47,6 @@ def read(root: Root, env: Mapping[str, str], command: Sequence[str] = ()) -> s.S
     )
 
 
-def shell(root: Root) -> s.Fact[bool]:
-    """Whether there is a /bin/sh, which most platforms start a job's command with."""
-    return s.known(root.exists("/bin/sh"), "/bin/sh")
-
-
 def _shm(root: Root) -> Dict[str, s.Fact[Any]]:
     try:
         seen = os.statvfs(root.on_host(SHM))

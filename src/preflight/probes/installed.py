@@ -143,11 +143,17 @@ def _origin(
         editable = editable or ("yes" if name in linked else "")
         return s.Origin(name, dist.version, url, hashed, commit, editable, by)
     if name in linked:
-        url = "file://" + linked[name] if linked[name] else ""
+        url = _file_url(linked[name]) if linked[name] else ""
         return s.Origin(name, dist.version, url, editable="yes", installer=by)
     if by in record.REWRITERS:
         return s.Origin(name, dist.version, installer=by)
     return None
+
+
+def _file_url(folder: str) -> str:
+    from urllib.parse import quote
+
+    return "file://" + quote(folder)
 
 
 def _direct_url(root: Root, dist: Distribution) -> Optional[Tuple[str, str, str, str]]:

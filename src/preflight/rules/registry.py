@@ -10,13 +10,14 @@ A new rule is one function, one row in :data:`RULES` below, one test.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
 from importlib import import_module
-from typing import Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
+from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
 
-from ..matrix import Matrix
-from ..snapshot import UNKNOWN, Fact, Snapshot
+from ..snapshot import UNKNOWN, Fact, Snapshot, record
+
+if TYPE_CHECKING:
+    from ..matrix import Matrix
 
 FAIL, WARN, INFO, OFF = "fail", "warn", "info", "off"
 
@@ -30,7 +31,7 @@ class Evidence(NamedTuple):
     assumed: bool = False
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Finding:
     """Something wrong or worth knowing. `severity` empty: the rule's own."""
 
@@ -45,7 +46,7 @@ class Finding:
     severity: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Undecided:
     """Facts are missing: which, and what would be decided with them."""
 
@@ -54,14 +55,14 @@ class Undecided:
     subject: str = ""
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class NotApplicable:
     """Outside the rule's range, and why."""
 
     why: str
 
 
-@dataclass(frozen=True)
+@record(frozen=True)
 class Passed:
     """Decided, and nothing wrong; `note` says in which way."""
 
@@ -71,7 +72,7 @@ class Passed:
 
 
 Outcome = Union[Finding, Undecided, NotApplicable, Passed]
-Judge = Callable[[Snapshot, Matrix], Iterator[Outcome]]
+Judge = Callable[[Snapshot, "Matrix"], Iterator[Outcome]]
 
 
 @lru_cache(maxsize=None)
@@ -379,6 +380,26 @@ RULES: Tuple[Rule, ...] = (
         sources=("numpy-2-notes",),
     ),
     Rule(
+        "framework/user-site-shadows", FAIL, "framework",
+        "Packages in the user site or PYTHONPATH hide the image's.",
+        sources=("python-site",),
+    ),
+    Rule(
+        "framework/mixed-installers", WARN, "framework",
+        "The same framework was installed by pip and by conda.",
+        sources=("torch-wheels",),
+    ),
+    Rule(
+        "framework/build-replaced", WARN, "framework",
+        "A vendor's framework build was replaced by a public wheel (or part of it overwritten).",
+        sources=("ngc-release-notes",),
+    ),
+    Rule(
+        "framework/toolkit-major-mismatch", WARN, "framework",
+        "The nvcc in the image is of another CUDA major than the framework.",
+        sources=("torch-cpp-extension",),
+    ),
+    Rule(
         "gpu/too-old-for-triton", WARN, "gpu",
         "The GPU is older than the installed Triton supports.",
         sources=("torch-inductor",),
@@ -427,6 +448,43 @@ RULES: Tuple[Rule, ...] = (
         "lock/framework-unsupported", FAIL, "lock",
         "The locked framework build cannot run on this driver and GPU.",
         sources=("nvidia-minor-version", "torch-wheels"),
+    ),
+    Rule(
+        "platform/world-size-mismatch", FAIL, "platform",
+        "WORLD_SIZE, RANK, NPROC_PER_NODE, the GPUs and the launch command contradict each other.",
+        sources=("pai-env", "torchrun-guide", "kubedl-pytorch"),
+    ),
+    Rule(
+        "platform/rank-out-of-range", FAIL, "platform",
+        "RANK, LOCAL_RANK or node rank is not below its world size, or not a number.",
+        sources=("pai-env", "torchrun-guide"),
+    ),
+    Rule(
+        "platform/master-unresolvable", FAIL, "platform",
+        "MASTER_ADDR does not resolve or MASTER_PORT is not a port.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/master-unreachable", WARN, "platform",
+        "The master does not answer yet.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/variable-malformed", FAIL, "platform",
+        "A platform variable (TF_CONFIG and the like) cannot be read.",
+        sources=("pai-env",),
+    ),
+    Rule(
+        "platform/variable-renamed", WARN, "platform",
+        "A variable is set that was renamed, or that nobody reads.",
+        sources=("torch-nccl-names",),
+    ),
+    Rule(
+        "platform/omp-threads", INFO, "platform",
+        "OMP_NUM_THREADS starves or oversubscribes the CPU.",
+        sources=("torchrun-guide",),
     ),
     Rule(
         "matrix/outdated", INFO, "matrix",
