@@ -5,6 +5,7 @@ the rest, and now and then also those, is any text or number.
 """
 
 from dataclasses import fields, replace
+from random import Random
 
 from preflight import snapshot as s
 
@@ -54,9 +55,11 @@ VARIABLES = {
     "NPROC_PER_NODE": ["0", "8"],
     "DLC_JOB_ID": ["dlc1"],
     "WORLD_SIZE": ["1", "2", "2", "16", "0", "x"],
+    "NVIDIA_DRIVER_CAPABILITIES": ["all", "utility", "compute,utility", ""],
+    "CUDA_MPS_PIPE_DIRECTORY": ["/tmp/mps"],
     "RANK": ["0", "1", "2", "-1", ""],
     "LOCAL_RANK": ["0", "8"],
-    "LOCAL_WORLD_SIZE": ["8"],
+    "LOCAL_WORLD_SIZE": ["1", "8", "x"],
     "GROUP_WORLD_SIZE": ["2"],
     "TORCHELASTIC_RUN_ID": ["none"],
     "MASTER_ADDR": ["dlc1-master-0", "localhost", "10.1.0.1"],
@@ -112,7 +115,7 @@ PACKAGES = {
     "triton": ["3.2.0"],
     "numpy": ["1.26.4", "2.1.0", "two"],
     "nvidia-nccl-cu11": ["2.21.5"],
-    "nvidia-nccl-cu12": ["2.21.5", "2.21.5", "2.26.2", "2.27.3"],
+    "nvidia-nccl-cu12": [*["2.21.5"] * 6, "2.26.2", "2.27.3"],
     "nvidia-nccl-cu13": ["2.27.7"],
     "jaxlib": ["0.4.30", "0.4.28+cuda12.cudnn89"],
     "jax-cuda12-plugin": ["0.4.30", "0.4.28"],
@@ -139,6 +142,34 @@ PLAUSIBLE = {
     "Gpu.brand": ["1", "5"],
     "Gpu.uuid": ["GPU-aabb", "GPU-ccdd"],
     "Gpu.mig_devices": [(), ("MIG-bbbb",), ("1g.5gb",)],
+    "Gpu.compute_mode": ["Default", "Exclusive_Process", "Prohibited"],
+    "Gpu.lost": ["GPU is lost"],
+    "Gpu.recovery": ["none", "gpu-reset", "drain-p2p"],
+    "Gpu.ecc_now": [0, 0, 3],
+    "Gpu.slowdowns": [(), ("hw-thermal",), ("hw-slowdown", "power-brake")],
+    "Gpu.temperature": [35, 95],
+    "Gpu.temperature_limit": [90],
+    "Gpu.pcie_width": [8, 16],
+    "Gpu.pcie_width_max": [16],
+    "Gpu.nvlinks_up": [0, 12, 18],
+    "Gpu.nvlinks_down": [0, 6],
+    "Gpu.memory_used_gib": [0.0, 0.5, 40.0],
+    "Gpu.processes": [0, 0, 2],
+    "Gpu.fabric_state": ["completed", "in-progress", "not-started"],
+    "Gpu.fabric_error": ["NVML error 999"],
+    "Gpu.fabric_degraded": [(), ("route unhealthy",)],
+    "FabricManager.version": DRIVERS,
+    "FabricManager.state": ["running", "not-running", "in-progress"],
+    "Mps.pipe_directory": ["/tmp/nvidia-mps"],
+    "Host.shm_bytes": [64 << 20, 1 << 30, 16 << 30],
+    "Host.shm_free_bytes": [10 << 20, 1 << 30, 15 << 30],
+    "Host.memory_limit_bytes": [1 << 30, 64 << 30],
+    "Host.memory_used_bytes": [1 << 20, 60 << 30],
+    "Host.memory_free_bytes": [1 << 30, 200 << 30],
+    "Host.disk_free_bytes": [0, 1 << 29, 100 << 30],
+    "Host.nvswitches": [0, 6],
+    "Host.first_process": ["tini", "bash", "python", "systemd"],
+    "Image.entrypoint_problem": ["its first line ends with a carriage return"],
     "Framework.name": ["torch", "torch", "jax", "tensorflow"],
     "Framework.version": TORCHES,
     "Framework.cuda": CUDAS,
@@ -201,7 +232,14 @@ PLAUSIBLE = {
     "PythonEnv.path": [("/shared/site", "/usr/lib/python3/dist-packages")],
     "PythonEnv.packages_conda": [{"pytorch": "2.1.0"}, {"jaxlib": "0.4.30"}, {}],
     "Image.base_entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ()],
-    "Image.entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ("sh",), ()],
+    "Image.entrypoint": [
+        ("/opt/nvidia/nvidia_entrypoint.sh",),
+        ("sh",),
+        (),
+        ("/bin/sh", "-c", "train"),
+        ("tini", "--", "train"),
+        ("/usr/bin/train",),
+    ],
     "PythonEnv.version": ["3.8.18", "3.11.7", "3.14"],
     "Snapshot.logs": [(), ("the provided PTX was compiled with an unsupported toolchain",)],
 }  # fmt: skip
@@ -244,6 +282,10 @@ ROWS = {
     "Unmet.needs": ["nvidia-nccl-cu12==2.21.5", "numpy>=2"],
     "Unmet.found": ["", "1.26.4"],
     "Altered.package": ["torch", "numpy"],
+    "Disk.path": ["/tmp", "/work"],
+    "Disk.free": [0, 1 << 20, 100 << 30],
+    "Limit.name": ["nofile", "memlock"],
+    "Limit.soft": [64, 65536, -1],
     "Origin.package": ["torch", "flash-attn"],
     "Interface.name": ["lo", "eth0", "eth1", "ib0", "docker0"],
     "Interface.state": ["running", "running", "up", "down"],
@@ -263,11 +305,24 @@ _LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
 def snapshot(random, odd=0.1):
     """A snapshot of random facts; `odd` is the share of implausible values."""
     return replace(
-        _record(s.Snapshot, random, odd),
+        _whole(random, odd),
         origin=random.choice(["live", "directory", "described"]),
         root=random.choice(["", "/", "/image"]),
         taken=random.choice(["", "2026-12-01", "2029-02-28", "no day"]),
     )
+
+
+def _whole(random, odd):
+    """Each section from a seed of its own: a new field in one leaves the others as they were."""
+    seed = random.getrandbits(64)
+    values = {}
+    for one in fields(s.Snapshot):
+        own = Random(f"{seed} {one.name}")
+        if "section" in one.metadata:
+            values[one.name] = _record(one.metadata["section"], own, odd)
+        elif "kind" in one.metadata:
+            values[one.name] = _fact(f"Snapshot.{one.name}", one.metadata, own, odd)
+    return s.Snapshot(**values)
 
 
 def _record(kind, random, odd):
@@ -317,7 +372,7 @@ def _value(place, metadata, random, odd):
             found = {name: one for name, one in found.items() if not name.startswith("NCCL_")}
         return {**found, **LINGJUN} if random.random() < 0.1 else found
     if place == "PythonEnv.packages" and random.random() >= odd:
-        return _some(PACKAGES, random)
+        return _some(PACKAGES, random, 0.5)
     if place in PLAUSIBLE and random.random() >= odd:
         return random.choice(PLAUSIBLE[place])
     return _any_value(kind, random)
@@ -328,17 +383,19 @@ def _row(item, random, odd):
     values = {}
     for one in fields(item):
         place = f"{item.__name__}.{one.name}"
-        if isinstance(one.default, int):
+        if isinstance(one.default, int) and place not in ROWS:
             values[one.name] = random.randrange(9)
-        elif random.random() < odd:
+        elif isinstance(one.default, str) and random.random() < odd:
             values[one.name] = text(random)
         else:
             values[one.name] = random.choice(ROWS.get(place, [""]))
     return item(**values)
 
 
-def _some(table, random):
-    return {name: random.choice(values) for name, values in table.items() if random.random() < 0.3}
+def _some(table, random, share=0.3):
+    return {
+        name: random.choice(values) for name, values in table.items() if random.random() < share
+    }
 
 
 def _any_value(kind, random):

@@ -39,15 +39,41 @@ def chain(snapshot, **choices):
     """{link: (mark, words)} of the chain."""
     found = {}
     for line in shown(snapshot, width=1000, **choices).splitlines():
-        match = re.match(
-            r"^  +(\S+)  (driver|libcuda|CUDA|framework|GPU|container|platform) +(.*)$", line
-        )
+        links = "driver|libcuda|CUDA|framework|GPU|container|platform"
+        match = re.match(rf"^  +(\S+)  ({links}) +(.*)$", line)
         if match:
             found[match.group(2)] = (match.group(1), match.group(3))
     return found
 
 
 # -- the chain --------------------------------------------------------------------------------
+
+
+def line_of(snapshot, name):
+    """The one line of a link, "" where it is left out."""
+    found = [one for one in shown(snapshot, width=1000).splitlines() if f"  {name} " in one]
+    assert len(found) <= 1, found
+    return found[0].strip() if found else ""
+
+
+def test_the_room_of_the_job_is_one_line():
+    room = {"cpus": 12.0, "memory_limit_bytes": 64 << 30, "memory_used_bytes": 4 << 30,
+            "shm_bytes": 64 << 20, "disk_free_bytes": 5 << 30}  # fmt: skip
+    said = line_of(snap(host=room, job={"processes_per_node": 8}), "host")
+    assert said.startswith("WARN  host")
+    assert said.endswith("12 CPUs, 60 GiB of 64 GiB memory left, 64 MiB shm, 5.0 GiB disk free")
+    plenty = dict(room, shm_bytes=64 << 30)
+    assert line_of(snap(host=plenty, job={"processes_per_node": 8}), "host").startswith("ok")
+    assert line_of(GOOD, "host") == "", "nobody looked"
+
+
+def test_the_health_of_the_gpus_is_one_line():
+    gpu = dict(A100, count=8, temperature=41, memory_used_gib=0.25, nvlinks_up=12, ecc_now=0)
+    said = line_of(snap(gpus=[gpu]), "GPU health")
+    assert said == "ok  GPU health 8 GPU(s), at most 41 °C, 0.2 GiB in use, 12 NVLinks up"
+    sick = line_of(snap(gpus=[dict(gpu, lost="GPU is lost")]), "GPU health")
+    assert sick.startswith("FAIL") and "1 lost" in sick
+    assert line_of(GOOD, "GPU health") == ""
 
 
 def test_a_good_chain():

@@ -11,6 +11,7 @@ from . import snapshot as s
 from .probes import (
     driver,
     frameworks,
+    installed,
     interpreter,
     kernels,
     linkage,
@@ -123,7 +124,9 @@ def _inline(what: Look) -> s.Snapshot:
         origin="live" if what.root.live else "directory",
         root=what.root.path,
         env=system.environment(what.env, what.env_source),
-        image=system.image_variables(what.env, what.env_source),
+        image=replace(
+            system.image_variables(what.env, what.env_source), shell=system.shell(what.root)
+        ),
     )
 
 
@@ -137,7 +140,31 @@ def _system(what: Look) -> s.Snapshot:
 
 
 def _kernel(what: Look) -> s.Snapshot:
-    return driver.kernel_files(what.root)
+    seen = driver.kernel_files(what.root)
+    # In a container the Fabric Manager is the host's, out of sight.
+    inside = seen.host.nvswitches.get(0) and system.read(what.root, what.env).container.value
+    if not seen.host.nvswitches.get(0) or inside:
+        return seen
+    from .probes import fabric
+
+    return replace(seen, driver=replace(seen.driver, fabric_manager=fabric.manager(what.root)))
+
+
+def _host(what: Look) -> s.Snapshot:
+    from .probes import entry, host
+
+    seen = host.read(what.root, what.env, what.command)
+    found = entry.problem(place(what.root, what.env), what.command) if what.command else None
+    if found and found.starts:  # what the kernel refuses, exec itself says with 126 or 127
+        problem = s.known(found.words, what.command[0])
+        return replace(seen, image=s.Image(entrypoint_problem=problem))
+    return seen
+
+
+def _disks(what: Look) -> s.Snapshot:
+    from .probes import disks
+
+    return disks.read(place(what.root, what.env))
 
 
 def _libcuda_files(what: Look) -> s.Snapshot:
@@ -169,7 +196,6 @@ def _python(what: Look) -> s.Snapshot:
 
 
 def _installed(what: Look) -> s.Snapshot:
-    from .probes import installed  # by this child alone
 
     python = _python(what).python
     arch = system.read(what.root, what.env).arch.get("")
@@ -253,6 +279,10 @@ def _lost_network(why: s.Fact[Any]) -> s.Snapshot:
     return s.Snapshot(host=host, network=s.Network(**lost))
 
 
+def _lost_host(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
+    return lambda why: s.Snapshot(host=s.Host(**dict.fromkeys(names, why)))
+
+
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
     return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
 
@@ -287,6 +317,8 @@ PROBES: Dict[str, Probe] = {
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
     "network": Probe(_network, 5, _lost_network, live_only=True),
+    "host": Probe(_host, 5, _lost_host("shm_bytes", "memory_limit_bytes", "cpus"), live_only=True),
+    "disks": Probe(_disks, 5, _lost_host("disks", "disk_free_bytes"), live_only=True),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),

@@ -199,6 +199,28 @@ class Reader:
 
 
 @record(frozen=True)
+class Disk:
+    """A file system that the job writes to."""
+
+    path: str = ""  # a directory of it
+    purpose: str = ""  # "working directory, TMPDIR"
+    kind: str = ""  # of the file system: overlay, nfs4, fuse.ossfs, …
+    free: int = 0  # bytes, for this user
+    size: int = 0
+    inodes_free: int = 0
+    inodes: int = 0  # 0: this kind counts none
+
+
+@record(frozen=True)
+class Limit:
+    """A resource limit of this process (ulimit), in the kernel's own unit."""
+
+    name: str = ""  # nofile, memlock, core, nproc
+    soft: int = 0  # -1: unlimited
+    hard: int = 0
+
+
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -230,8 +252,21 @@ class Host:
     master_resolves: Fact[bool] = _fact(FLAG)
     routes_to_master: Fact[Tuple[str, ...]] = _fact(TEXTS)  # interfaces
     disk_free_bytes: Fact[int] = _fact(INT)
-    memory_limit_bytes: Fact[int] = _fact(INT)
-    cpus: Fact[float] = _fact(NUMBER)
+    memory_limit_bytes: Fact[int] = _fact(INT)  # the smallest of the cgroup and those above it
+    cpus: Fact[float] = _fact(NUMBER)  # by quota and cpuset, not those of the node
+    shm_free_bytes: Fact[int] = _fact(INT)
+    memory_used_bytes: Fact[int] = _fact(INT)  # in that cgroup, without what can be given back
+    memory_free_bytes: Fact[int] = _fact(INT)  # of the node itself
+    cpu_quota: Fact[float] = _fact(NUMBER)  # absent: none
+    cpu_set: Fact[int] = _fact(INT)  # how many CPUs this process may run on
+    cgroup: Fact[str] = _fact(TEXT)  # v1, v2
+    numa_nodes: Fact[int] = _fact(INT)
+    disks: Fact[Tuple[Disk, ...]] = _fact(ROWS, Disk)
+    limits: Fact[Tuple[Limit, ...]] = _fact(ROWS, Limit)
+    first_process: Fact[str] = _fact(TEXT)  # PID 1, by name; "preflight": this very process
+    below_shell: Fact[bool] = _fact(FLAG)  # PID 1 is a shell, and waits for this process
+    clock_behind_seconds: Fact[float] = _fact(NUMBER)  # of file times that a shared mount shows
+    nvswitches: Fact[int] = _fact(INT)  # on the PCI bus
 
 
 @record(frozen=True)
@@ -260,7 +295,7 @@ class Mps:
     """The MPS daemon that the environment points at."""
 
     pipe_directory: Fact[str] = _fact(TEXT)
-    reachable: Fact[bool] = _fact(FLAG)
+    reachable: Fact[bool] = _fact(FLAG)  # absent: there is no socket at all
 
 
 @record(frozen=True)
@@ -308,6 +343,32 @@ class Gpu:
     compute_mode: Fact[str] = _fact(TEXT)
     in_use_by_others: Fact[bool] = _fact(FLAG)
     vgpu: Fact[bool] = _fact(FLAG)
+    # What NVML says of its health. Absent: this GPU or driver has no such thing.
+    lost: Fact[str] = _fact(TEXT)  # what NVML answers of one it cannot reach; absent: reached
+    recovery: Fact[str] = _fact(TEXT)  # what the driver asks for: none, gpu-reset, node-reboot, …
+    ecc_now: Fact[int] = _fact(INT)  # uncorrectable errors since the driver was loaded
+    ecc_ever: Fact[int] = _fact(INT)
+    remap_pending: Fact[bool] = _fact(FLAG)
+    remap_failed: Fact[bool] = _fact(FLAG)
+    retired_pending: Fact[bool] = _fact(FLAG)
+    slowdowns: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of the clocks: hw-thermal, power-brake, …
+    idle: Fact[bool] = _fact(FLAG)
+    temperature: Fact[int] = _fact(INT)  # Celsius
+    temperature_limit: Fact[int] = _fact(INT)  # where this GPU slows down
+    pcie_generation: Fact[int] = _fact(INT)
+    pcie_generation_max: Fact[int] = _fact(INT)  # of this GPU in this slot
+    pcie_width: Fact[int] = _fact(INT)
+    pcie_width_max: Fact[int] = _fact(INT)
+    nvlinks_up: Fact[int] = _fact(INT)
+    nvlinks_down: Fact[int] = _fact(INT)
+    persistence: Fact[bool] = _fact(FLAG)
+    memory_used_gib: Fact[float] = _fact(NUMBER)
+    processes: Fact[int] = _fact(INT)  # that compute on it
+    fabric_state: Fact[str] = _fact(TEXT)  # completed, in-progress, not-started
+    fabric_error: Fact[str] = _fact(TEXT)  # what a completed registration ended with; absent: none
+    fabric_degraded: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    peer_access: Fact[bool] = _fact(FLAG)  # to every other GPU here
+    unified_memory: Fact[bool] = _fact(FLAG)
 
 
 @record(frozen=True)
@@ -451,6 +512,7 @@ class Image:
     base_entrypoint: Fact[Tuple[str, ...]] = _fact(TEXTS)
     shell: Fact[bool] = _fact(FLAG)
     init: Fact[bool] = _fact(FLAG)
+    entrypoint_problem: Fact[str] = _fact(TEXT)  # why it cannot be executed; absent: it can
     require_cuda: Fact[str] = _fact(TEXT)
 
 
@@ -510,7 +572,8 @@ class Snapshot:
     def variable(self, name: str) -> Fact[str]:
         """One environment variable of the job: known, absent, or unknown with the whole."""
         if not self.env.known:
-            return unknown(self.env.unknown) if self.env.unknown else absent(self.env.source)
+            whole: Fact[Any] = self.env  # absent or unknown like all of them
+            return whole
         value = self.env.get({}).get(name)
         source = "environment variable " + name
         return absent(source) if value is None else known(value, source)

@@ -10,6 +10,7 @@ decided verdict into unknown.
 from __future__ import annotations
 
 from dataclasses import field, replace
+from functools import lru_cache
 from typing import Dict, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .matrix import Matrix
@@ -199,6 +200,7 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("driver.version", "cat /proc/driver/nvidia/version, or --assume driver=VERSION"),
     ("driver.cuda", "nvidia-smi prints it as CUDA Version; or --assume driver=VERSION"),
     ("driver.libcuda", "ldconfig -p | grep libcuda"),
+    ("driver.fabric_manager", "systemctl status nvidia-fabricmanager on the node"),
     ("driver.", "run preflight in the container that the job runs in"),
     ("gpus", "nvidia-smi --query-gpu=name,compute_cap --format=csv, or --assume gpu=NAME"),
     ("compats", "ls -l /usr/local/cuda*/compat"),
@@ -211,12 +213,21 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("job.command", "preflight exec -- COMMAND, as the job starts it"),
     ("job.nodes", "echo $WORLD_SIZE $PET_NNODES $SLURM_JOB_NUM_NODES in the job"),
     ("host.cpus", "nproc"),
+    ("job.", "say it in the description (job: …); a live job says it by its variables"),
+    ("image.", "docker image inspect IMAGE: Entrypoint, Cmd, Env"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
 
 
+#: Facts of a GPU that its model tells, or its name.
+_OF_THE_MODEL = ("", "name", "count", "compute_capability", "memory_gib", "uuid", "brand")
+
+
+@lru_cache(maxsize=1024)
 def how_to_know(place: str) -> str:
     """The command or flag that makes a fact known."""
+    if place.startswith("gpus[") and place.partition(".")[2] not in _OF_THE_MODEL:
+        return "nvidia-smi -q on the node"
     for beginning, words in _HOW:
         if place.startswith(beginning):
             return words

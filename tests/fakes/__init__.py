@@ -11,7 +11,7 @@ import os
 import shutil
 import subprocess
 import tempfile
-from dataclasses import dataclass, replace
+from dataclasses import astuple, dataclass, fields, replace
 from pathlib import Path
 from typing import Any, List, Mapping, Optional, Sequence, Tuple, Union
 
@@ -40,6 +40,65 @@ Text = Union[str, bytes]
 
 
 @dataclass(frozen=True)
+class Refused:
+    """The answer to one question: NVML's error of this code."""
+
+    code: int
+
+
+#: What NVML answers to a question that a GPU knows nothing of.
+NOT_SUPPORTED = Refused(3)
+#: Of `Health`, each the answer to one question; the order is that of the C sources.
+Answer = Union[int, Refused]
+
+
+@dataclass(frozen=True)
+class Health:
+    """What NVML says of a GPU's health: each a number, or the error it answers instead.
+
+    As it stands: a healthy, idle H100 with all its NVLinks up, on a fabric that is ready. `handle`
+    is what asking for the GPU itself returns (15: it is lost). `clocks`: bits of the reasons for
+    the clocks (1: idle). `recovery`: what the driver asks for (0: nothing).
+    """
+
+    handle: Answer = 0
+    ecc_now: Answer = 0
+    ecc_ever: Answer = 0
+    remap_pending: Answer = 0
+    remap_failed: Answer = 0
+    retired_pending: Answer = NOT_SUPPORTED
+    recovery: Answer = 0
+    clocks: Answer = 1
+    temperature: Answer = 36
+    slowdown_at: Answer = 87
+    pcie_generation: Answer = 5
+    pcie_generation_max: Answer = 5
+    pcie_width: Answer = 16
+    pcie_width_max: Answer = 16
+    links: Answer = 18
+    links_down: Answer = 0
+    persistence: Answer = 1
+    virtualization: Answer = 0
+    used_mib: Answer = 4
+    processes: Answer = 0
+    fabric_state: Answer = 3
+    fabric_status: Answer = 0
+    fabric_health: Answer = 0
+    peers: Answer = 0
+
+
+HEALTHY = Health()
+#: A board that has neither ECC nor NVLink nor a fabric, nor anything else that servers have.
+PLAIN = Health(
+    **dict.fromkeys(
+        ("ecc_now", "ecc_ever", "remap_pending", "remap_failed", "recovery", "links",
+         "fabric_state"),
+        NOT_SUPPORTED,
+    )
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
 class FakeGpu:
     """One GPU. `brand` is NVML's number: 2 Tesla, 5 GeForce, 14 NVIDIA, 15 GeForce RTX.
 
@@ -59,16 +118,28 @@ class FakeGpu:
     brand: int = 14
     pci_device: int = 0x2330
     multiprocessors: int = 132
+    health: Health = HEALTHY
 
 
 H100 = FakeGpu()
 A100 = replace(
-    H100, name="NVIDIA A100-SXM4-80GB", capability="8.0", pci_device=0x20B2, multiprocessors=108
-)
+    H100, name="NVIDIA A100-SXM4-80GB", capability="8.0", pci_device=0x20B2, multiprocessors=108,
+    health=replace(HEALTHY, links=12, fabric_state=NOT_SUPPORTED, pcie_generation=4,
+                   pcie_generation_max=4),
+)  # fmt: skip
+#: Before Ampere bad memory is retired by pages, not by rows; before Hopper no GPU tells its fabric.
+_PAGES = replace(
+    HEALTHY, remap_pending=NOT_SUPPORTED, remap_failed=NOT_SUPPORTED, retired_pending=0,
+    recovery=NOT_SUPPORTED, fabric_state=NOT_SUPPORTED, pcie_generation=3, pcie_generation_max=3,
+)  # fmt: skip
 V100 = FakeGpu(
-    "Tesla V100-SXM2-16GB", "7.0", 16, mig=None, brand=2, pci_device=0x1DB1, multiprocessors=80
-)
-T4 = FakeGpu("Tesla T4", "7.5", 16, mig=None, brand=2, pci_device=0x1EB8, multiprocessors=40)
+    "Tesla V100-SXM2-16GB", "7.0", 16, mig=None, brand=2, pci_device=0x1DB1, multiprocessors=80,
+    health=replace(_PAGES, links=6),
+)  # fmt: skip
+T4 = FakeGpu(
+    "Tesla T4", "7.5", 16, mig=None, brand=2, pci_device=0x1EB8, multiprocessors=40,
+    health=replace(_PAGES, links=NOT_SUPPORTED),
+)  # fmt: skip
 RTX_5090 = FakeGpu(
     "NVIDIA GeForce RTX 5090",
     "12.0",
@@ -77,6 +148,7 @@ RTX_5090 = FakeGpu(
     brand=15,
     pci_device=0x2B85,
     multiprocessors=170,
+    health=PLAIN,
 )
 
 #: What a driver that lost its senses says: no UTF-8, and numbers beyond any hardware.
@@ -91,6 +163,7 @@ GARBAGE_GPU = FakeGpu(
     brand=9999,
     pci_device=0xFFFF,
     multiprocessors=-1,
+    health=Health(**{one.name: 0xFFFFFFFF for one in fields(Health) if one.name != "handle"}),
 )
 
 
@@ -221,8 +294,16 @@ def _gpu(gpu: FakeGpu, index: int) -> str:
         str(gpu.brand),
         f"{gpu.pci_device}u",
         str(gpu.multiprocessors),
+        "{" + ", ".join(str(_health(one)) for one in astuple(gpu.health)) + "}",
     )
     return "    {" + ", ".join(values) + "},\n"
+
+
+def _health(answer: Any) -> int:
+    """An answer as the C sources have it: a number, or the error below zero."""
+    if isinstance(answer, tuple):  # astuple goes into Refused as well
+        return -int(answer[0])
+    return int(answer)
 
 
 def _scenario(driver: Text, cuda: str, gpus: Sequence[FakeGpu], **numbers: int) -> str:
@@ -237,6 +318,8 @@ def _scenario(driver: Text, cuda: str, gpus: Sequence[FakeGpu], **numbers: int) 
         GPU_COUNT=len(gpus),
         MIG_LIMIT=MIG_LIMIT,
         FIRST_BUS=0x1B,
+        HEALTH_COUNT=len(fields(Health)),
+        **{f"HEALTH_{one.name.upper()}": at for at, one in enumerate(fields(Health))},
         **numbers,
     )
     # One row that no call reaches keeps the table legal when there is no GPU.
@@ -247,7 +330,8 @@ def _scenario(driver: Text, cuda: str, gpus: Sequence[FakeGpu], **numbers: int) 
         + "struct gpu {\n    const char *name, *uuid;\n    int major, minor;\n"
         + "    unsigned long long memory;\n    int mig;\n    unsigned mig_count;\n"
         + "    const char *mig_profile, *mig_uuids[MIG_LIMIT];\n    int compute_mode, brand;\n"
-        + "    unsigned pci_device;\n    int multiprocessors;\n};\n"
+        + "    unsigned pci_device;\n    int multiprocessors;\n"
+        + "    long long health[HEALTH_COUNT];\n};\n"
         + f"static const struct gpu gpus[] = {{\n{rows}}};\n"
     )
 

@@ -42,6 +42,32 @@ struct pci {
     char bus_id[32];
 };
 
+struct process {
+    unsigned pid;
+    unsigned long long used;
+    unsigned instance, compute_instance;
+};
+
+struct field {
+    unsigned id, scope;
+    long long timestamp, latency;
+    int type, code;
+    union {
+        double d;
+        unsigned ui;
+        unsigned long long ull;
+    } value;
+};
+
+struct fabric {
+    unsigned version;
+    unsigned char cluster[16];
+    int status;
+    unsigned clique;
+    unsigned char state;
+    unsigned health;
+};
+
 static struct handle handles[GPU_COUNT + 1][MIG_LIMIT + 1];
 static int starts;
 
@@ -68,6 +94,10 @@ static int handle_of(unsigned gpu, int instance, struct handle **answer) {
     handle->instance = instance;
     *answer = handle;
     return OK;
+}
+
+static long long health_of(const struct handle *handle, int what) {
+    return gpu_of(handle)->health[what];
 }
 
 #define NEEDS_START                                                                              \
@@ -179,6 +209,8 @@ int nvmlDeviceGetHandleByIndex_v2(unsigned index, struct handle **handle) {
         return handle_of(0, -1, handle);
     if (index >= GPU_COUNT)
         return INVALID_ARGUMENT;
+    if (gpus[index].health[HEALTH_HANDLE] < 0)
+        return (int)-gpus[index].health[HEALTH_HANDLE];
     return NVML_DEVICE == OK ? handle_of(index, -1, handle) : NVML_DEVICE;
 }
 
@@ -236,7 +268,11 @@ static unsigned long long bytes_of(const struct handle *handle) {
 int nvmlDeviceGetMemoryInfo(const struct handle *handle, struct memory *memory) {
     NEEDS(handle);
     memory->total = bytes_of(handle);
+    if (health_of(handle, HEALTH_USED_MIB) < 0)
+        return (int)-health_of(handle, HEALTH_USED_MIB);
     memory->used = NVML_FAULT == FAULT_GARBAGE ? ~0ull : 0;
+    if (NVML_FAULT != FAULT_GARBAGE && handle->instance < 0)
+        memory->used = (unsigned long long)health_of(handle, HEALTH_USED_MIB) << 20;
     memory->free = memory->total - memory->used;
     return OK;
 }
@@ -246,7 +282,9 @@ int nvmlDeviceGetMemoryInfo_v2(const struct handle *handle, struct memory_v2 *me
     NEEDS(handle);
     if (memory->version != (sizeof *memory | 2u << 24))
         return ARGUMENT_VERSION_MISMATCH;
-    nvmlDeviceGetMemoryInfo(handle, &plain);
+    int code = nvmlDeviceGetMemoryInfo(handle, &plain);
+    if (code != OK)
+        return code;
     memory->total = plain.total;
     memory->reserved = 0;
     memory->free = plain.free;
@@ -310,21 +348,163 @@ int nvmlDeviceGetPciInfo(const struct handle *handle, struct pci *pci) {
     return nvmlDeviceGetPciInfo_v3(handle, pci);
 }
 
-/* No process computes on these GPUs; the element's layout therefore does not matter. */
+/* As the real one: without room for all it says how many there are. */
 int nvmlDeviceGetComputeRunningProcesses_v3(const struct handle *handle, unsigned *count,
-                                            void *infos) {
-    (void)infos;
+                                            struct process *infos) {
     NEEDS(handle);
-    *count = 0;
+    long long there = health_of(handle, HEALTH_PROCESSES);
+    unsigned room = *count;
+    if (there < 0)
+        return (int)-there;
+    if (there > 64)
+        there = 64;
+    *count = (unsigned)there;
+    if (!there)
+        return OK;
+    if (!infos || room < there)
+        return INSUFFICIENT_SIZE;
+    for (unsigned at = 0; at < there; at++)
+        infos[at] = (struct process){4000 + at, 1ull << 30, ~0u, ~0u};
     return OK;
 }
 
 int nvmlDeviceGetComputeRunningProcesses_v2(const struct handle *handle, unsigned *count,
-                                            void *infos) {
+                                            struct process *infos) {
     return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos);
 }
 
 int nvmlDeviceGetComputeRunningProcesses(const struct handle *handle, unsigned *count,
-                                         void *infos) {
+                                         struct process *infos) {
     return nvmlDeviceGetComputeRunningProcesses_v3(handle, count, infos);
+}
+
+/* -- health: each call answers what the scenario has for its GPU, or the error below zero -- */
+
+static int number(const struct handle *handle, int what, unsigned *to) {
+    NEEDS(handle);
+    if (health_of(handle, what) < 0)
+        return (int)-health_of(handle, what);
+    *to = (unsigned)health_of(handle, what);
+    return OK;
+}
+
+static int large(const struct handle *handle, int what, unsigned long long *to) {
+    unsigned plain;
+    int code = number(handle, what, &plain);
+    if (code == OK)
+        *to = NVML_FAULT == FAULT_GARBAGE ? ~0ull : plain;
+    return code;
+}
+
+/* Of single-bit errors (type 0) the scenario knows nothing. */
+int nvmlDeviceGetTotalEccErrors(const struct handle *handle, unsigned type, unsigned counter,
+                                unsigned long long *count) {
+    int code = large(handle, counter ? HEALTH_ECC_EVER : HEALTH_ECC_NOW, count);
+    if (code == OK && type == 0)
+        *count = 0;
+    return code;
+}
+
+int nvmlDeviceGetRemappedRows(const struct handle *handle, unsigned *corrected,
+                              unsigned *uncorrected, unsigned *pending, unsigned *failure) {
+    int code = number(handle, HEALTH_REMAP_PENDING, pending);
+    if (code == OK)
+        code = number(handle, HEALTH_REMAP_FAILED, failure);
+    *corrected = 0;
+    *uncorrected = code == OK ? *pending : 0;
+    return code;
+}
+
+int nvmlDeviceGetRetiredPagesPendingStatus(const struct handle *handle, unsigned *pending) {
+    return number(handle, HEALTH_RETIRED_PENDING, pending);
+}
+
+/* The recovery action is the one field that is known. */
+int nvmlDeviceGetFieldValues(const struct handle *handle, int count, struct field *values) {
+    NEEDS(handle);
+    for (int at = 0; at < count; at++) {
+        values[at].type = 1;
+        values[at].code = values[at].id == 230
+                              ? number(handle, HEALTH_RECOVERY, &values[at].value.ui)
+                              : INVALID_ARGUMENT;
+    }
+    return OK;
+}
+
+int nvmlDeviceGetCurrentClocksEventReasons(const struct handle *handle,
+                                           unsigned long long *reasons) {
+    return large(handle, HEALTH_CLOCKS, reasons);
+}
+
+int nvmlDeviceGetCurrentClocksThrottleReasons(const struct handle *handle,
+                                              unsigned long long *reasons) {
+    return large(handle, HEALTH_CLOCKS, reasons);
+}
+
+int nvmlDeviceGetTemperature(const struct handle *handle, unsigned sensor, unsigned *degrees) {
+    return sensor ? INVALID_ARGUMENT : number(handle, HEALTH_TEMPERATURE, degrees);
+}
+
+int nvmlDeviceGetTemperatureThreshold(const struct handle *handle, unsigned which,
+                                      unsigned *degrees) {
+    return which == 1 ? number(handle, HEALTH_SLOWDOWN_AT, degrees) : NOT_SUPPORTED;
+}
+
+int nvmlDeviceGetCurrPcieLinkGeneration(const struct handle *handle, unsigned *generation) {
+    return number(handle, HEALTH_PCIE_GENERATION, generation);
+}
+
+int nvmlDeviceGetMaxPcieLinkGeneration(const struct handle *handle, unsigned *generation) {
+    return number(handle, HEALTH_PCIE_GENERATION_MAX, generation);
+}
+
+int nvmlDeviceGetCurrPcieLinkWidth(const struct handle *handle, unsigned *width) {
+    return number(handle, HEALTH_PCIE_WIDTH, width);
+}
+
+int nvmlDeviceGetMaxPcieLinkWidth(const struct handle *handle, unsigned *width) {
+    return number(handle, HEALTH_PCIE_WIDTH_MAX, width);
+}
+
+/* The last of the links are those that are down. */
+int nvmlDeviceGetNvLinkState(const struct handle *handle, unsigned link, unsigned *active) {
+    unsigned links, down;
+    int code = number(handle, HEALTH_LINKS, &links);
+    if (code == OK)
+        code = number(handle, HEALTH_LINKS_DOWN, &down);
+    if (code != OK)
+        return code;
+    if (link >= links)
+        return INVALID_ARGUMENT;
+    *active = link + down < links;
+    return OK;
+}
+
+int nvmlDeviceGetPersistenceMode(const struct handle *handle, unsigned *mode) {
+    return number(handle, HEALTH_PERSISTENCE, mode);
+}
+
+int nvmlDeviceGetVirtualizationMode(const struct handle *handle, unsigned *mode) {
+    return number(handle, HEALTH_VIRTUALIZATION, mode);
+}
+
+int nvmlDeviceGetP2PStatus(const struct handle *one, const struct handle *other, int what,
+                           unsigned *status) {
+    (void)what;
+    return other ? number(one, HEALTH_PEERS, status) : INVALID_ARGUMENT;
+}
+
+int nvmlDeviceGetGpuFabricInfoV(const struct handle *handle, struct fabric *info) {
+    unsigned state;
+    int code = number(handle, HEALTH_FABRIC_STATE, &state);
+    if (code != OK)
+        return code;
+    if (info->version != (sizeof *info | 2u << 24))
+        return ARGUMENT_VERSION_MISMATCH;
+    memset(info->cluster, 0, sizeof info->cluster);
+    info->state = (unsigned char)state;
+    info->status = (int)health_of(handle, HEALTH_FABRIC_STATUS);
+    info->clique = 0;
+    info->health = (unsigned)health_of(handle, HEALTH_FABRIC_HEALTH);
+    return OK;
 }

@@ -43,7 +43,6 @@ FAULTS: Dict[str, Fault] = {
     "nvml does not know why": Fault(
         {"nvml": "unknown-error"}, "unknown", "no kernel driver or device"
     ),
-    "a gpu is lost": Fault({"nvml": "gpu-lost"}, "unknown", "GPU is lost"),
     "libcuda hangs": Fault({"libcuda": "hang"}, "unknown", NO_ANSWER, True),
     "libcuda crashes": Fault({"libcuda": "crash"}, "unknown", "crashed (SIGSEGV)"),
     "libcuda talks garbage": Fault({"libcuda": "garbage"}, "unknown", "-7, which is no CUDA"),
@@ -139,13 +138,16 @@ def test_what_is_known_decides_beside_a_hang(venv: str, tmp_path: Path, cache: P
 
 @pytest.mark.usefixtures("proc_driver")
 def test_a_lost_gpu_is_not_papered_over(venv: str, tmp_path: Path, cache: Path) -> None:
-    """The kernel's list still has the GPU that NVML calls lost: that is no reason to pass."""
+    """The kernel's list still has the GPU that NVML calls lost: another node may do, this not."""
     proc = stack.write_proc(tmp_path / "proc", "580.95.05", [H100])
     libraries = str(fakes.build(tmp_path / "driver", nvml="gpu-lost", cache=cache))
     words = ("check", "--format", "json", "--python", venv)
     report = stack.document(stack.preflight(*words, libraries=libraries, proc=proc))
-    assert report["verdict"] == "unknown"
+    assert stack.failing(report) == ["gpu/unhealthy"]
     assert any("GPU is lost" in one["reason"] for one in report["unknowns"])
+    words = ("exec", "--python", venv, "--", *JOB)
+    ran = stack.preflight(*words, libraries=libraries, proc=proc)
+    assert ran.code == 75 and "gpu/unhealthy" in ran.err
 
 
 # -- nothing is left behind ---------------------------------------------------------------------

@@ -14,12 +14,11 @@ from typing import Any, Callable, Dict, List, Mapping, Optional, Tuple
 from .. import snapshot as s
 from ..binary import elf, loader
 from ..roots import Root
+from . import devices, health, pci
 
-NVIDIA = "0x10de"
 VERSION_FILE = "/proc/driver/nvidia/version"
 MODULE_FILE = "/sys/module/nvidia/version"
 GPU_DIRECTORY = "/proc/driver/nvidia/gpus"
-PCI_DIRECTORY = "/sys/bus/pci/devices"
 NOTE_SECTION = ".note.cuda.fwd_compatibility"
 NOTE_OWNER = b"NVIDIA Corporation"
 GPU_LIMIT = 256
@@ -43,7 +42,7 @@ def kernel_files(root: Root) -> s.Snapshot:
             uvm_device=s.known("/dev/nvidia-uvm" in nodes, "/dev"),
         ),
         gpus=_kernel_gpus(root),
-        host=s.Host(pci_gpus=_pci_gpus(root)),
+        host=_pci(root),
     )
 
 
@@ -81,27 +80,27 @@ def _fields(text: str) -> List[Tuple[str, str]]:
     return [(name.strip(), value.strip()) for name, _, value in pairs]
 
 
-def _pci_gpus(root: Root) -> s.Fact[Any]:
-    if not root.is_dir(PCI_DIRECTORY):
-        return s.unknown("the PCI bus cannot be seen", PCI_DIRECTORY)
-    found = []
-    for address in root.names(PCI_DIRECTORY):
-        here = f"{PCI_DIRECTORY}/{address}/"
-        vendor, device, kind = (_word(root, here + name) for name in ("vendor", "device", "class"))
-        if vendor == NVIDIA and kind.startswith("0x03"):  # display controllers, 3D ones among them
-            source = here + "device"
-            found.append(
+def _pci(root: Root) -> s.Host:
+    """GPUs and NVSwitches on the PCI bus."""
+    found = pci.nvidia(root)
+    if found is None:
+        lost: s.Fact[Any] = s.unknown("the PCI bus cannot be seen", pci.DIRECTORY)
+        return s.Host(pci_gpus=lost, nvswitches=lost)
+    gpus = []
+    for one in found:
+        if one.kind.startswith("0x03"):  # display controllers, 3D ones among them
+            source = f"{pci.DIRECTORY}/{one.address}/device"
+            gpus.append(
                 s.PciDevice(
-                    address=s.known(address, source),
-                    device=s.known("10de:" + device[2:], source),
+                    address=s.known(one.address, source),
+                    device=s.known("10de:" + one.device[2:], source),
                 )
             )
-    return s.known(tuple(found), PCI_DIRECTORY)
-
-
-def _word(root: Root, path: str) -> str:
-    found = root.first_text((path,))
-    return found[1].strip() if found else ""
+    switches = sum(one.kind.startswith("0x0680") for one in found)  # "other bridges"
+    return s.Host(
+        pci_gpus=s.known(tuple(gpus), pci.DIRECTORY),
+        nvswitches=s.known(switches, pci.DIRECTORY),
+    )
 
 
 # -- which libcuda, by its files ------------------------------------------------------------
@@ -244,7 +243,15 @@ def _mapped(name: str) -> str:
 
 
 def nvml() -> s.Snapshot:
-    """Driver version and GPUs as NVML reports them through pynvml."""
+    """Driver version and GPUs as NVML reports them through pynvml, and whether the device nodes
+    can be opened at all."""
+    from dataclasses import replace
+
+    seen = _nvml()
+    return replace(seen, driver=replace(seen.driver, devices_openable=devices.openable()))
+
+
+def _nvml() -> s.Snapshot:
     try:
         import pynvml
     except ImportError as error:
@@ -289,15 +296,31 @@ def _nvml_gpus(pynvml: Any) -> s.Fact[Any]:
     if not 0 <= number <= GPU_LIMIT:
         return s.unknown(f"NVML answered {number} GPUs", count.source)
     gpus = tuple(_nvml_gpu(pynvml, index) for index in range(number))
-    return s.known(gpus, count.source)
+    return s.known(_with_peers(pynvml, gpus), count.source)
+
+
+def _with_peers(pynvml: Any, gpus: Tuple[s.Gpu, ...]) -> Tuple[s.Gpu, ...]:
+    """Of virtual GPUs, which may lack it, also whether they reach each other's memory."""
+    from dataclasses import replace
+
+    if len(gpus) < 2 or not any(one.vgpu.value for one in gpus):
+        return gpus
+    handles = [
+        _ask(lambda n=n: pynvml.nvmlDeviceGetHandleByIndex(n), "").value  # type: ignore[misc]
+        for n in range(len(gpus))
+    ]
+    reached = health.peers(pynvml, handles)
+    return tuple(replace(one, peer_access=fact) for one, fact in zip(gpus, reached))
 
 
 def _nvml_gpu(pynvml: Any, index: int) -> s.Gpu:
-    handle_fact = _ask(lambda: pynvml.nvmlDeviceGetHandleByIndex(index), "")
-    if handle_fact.unknown:
-        lost = s.unknown(handle_fact.unknown, f"nvmlDeviceGetHandleByIndex({index})")
-        return s.Gpu(name=lost, count=s.known(1, "nvml"), compute_capability=lost)
-    handle = handle_fact.value
+    try:
+        handle = pynvml.nvmlDeviceGetHandleByIndex(index)
+    except Exception as error:  # noqa: BLE001 - a lying library raises anything
+        source = f"nvmlDeviceGetHandleByIndex({index})"
+        unseen: s.Fact[Any] = s.unknown(_words(error), source)
+        gone = s.known(_words(error), source) if health.lost(error) else s.UNKNOWN
+        return s.Gpu(name=unseen, count=s.known(1, "nvml"), compute_capability=unseen, lost=gone)
 
     def ask(name: str) -> s.Fact[Any]:
         function = getattr(pynvml, name)
@@ -305,6 +328,7 @@ def _nvml_gpu(pynvml: Any, index: int) -> s.Gpu:
 
     memory = ask("nvmlDeviceGetMemoryInfo")
     mode = ask("nvmlDeviceGetComputeMode")
+    mig = _mig_mode(ask("nvmlDeviceGetMigMode"))
     return s.Gpu(
         name=_text(ask("nvmlDeviceGetName")),
         count=s.known(1, "nvml"),
@@ -312,9 +336,10 @@ def _nvml_gpu(pynvml: Any, index: int) -> s.Gpu:
         memory_gib=_map(memory, lambda one: round(one.total / 2**30, 1)),
         uuid=_text(ask("nvmlDeviceGetUUID")),
         brand=_map(ask("nvmlDeviceGetBrand"), str),
-        mig_mode=_mig_mode(ask("nvmlDeviceGetMigMode")),
-        mig_devices=_mig_devices(pynvml, handle, index),
+        mig_mode=mig,
+        mig_devices=_mig_devices(pynvml, handle, index) if mig.value else s.known((), mig.source),
         compute_mode=_map(mode, lambda one: _COMPUTE_MODES.get(one, str(one))),
+        **health.read(pynvml, handle, index),
     )
 
 
@@ -359,13 +384,16 @@ def _mig_mode(fact: s.Fact[Any]) -> s.Fact[bool]:
 
 
 def _mig_devices(pynvml: Any, handle: Any, index: int) -> s.Fact[Tuple[str, ...]]:
+    """The MIG devices; unknown where one could not be asked for: it may be there."""
     source = f"nvmlDeviceGetMigDeviceHandleByIndex({index})"
     count = _ask(lambda: pynvml.nvmlDeviceGetMaxMigDeviceCount(handle), source)
     found = []
     for number in range(min(int(count.get(0)), 16)):
-        uuid = _ask(lambda n=number: _mig_uuid(pynvml, handle, n), source)  # type: ignore[misc]
-        if uuid.known:
-            found.append(str(uuid.value))
+        try:
+            found.append(_mig_uuid(pynvml, handle, number))
+        except Exception as error:  # noqa: BLE001 - a lying library raises anything
+            if type(error).__name__ not in ("NVMLError_NotFound", "NVMLError_InvalidArgument"):
+                return s.unknown(_words(error), source)
     return s.known(tuple(found), source) if count.known else s.UNKNOWN
 
 

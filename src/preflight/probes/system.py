@@ -59,6 +59,11 @@ def image_variables(env: Mapping[str, str], source: str) -> s.Image:
     )
 
 
+def shell(root: Root) -> s.Fact[bool]:
+    """Whether there is a /bin/sh, which most platforms start a job's command with."""
+    return s.known(root.exists("/bin/sh"), "/bin/sh")
+
+
 def read(root: Root, env: Mapping[str, str]) -> s.System:
     """Name, architecture, libc, kernel, and whether this is WSL2 or a container."""
     kernel = s.known(os.uname().release, "uname") if root.live else s.UNKNOWN

@@ -11,6 +11,7 @@ from .. import snapshot as s
 from ..matrix import cuda_of_tag
 from ..rules.registry import Evidence, Finding, NotApplicable, Outcome, Passed, Undecided
 from ..verdict import MAIN, Judged, Missing, Report
+from . import room
 
 #: The chain, top to bottom, and what each link is called.
 RUNGS = (
@@ -21,12 +22,14 @@ RUNGS = (
     ("link", "libraries"),
     ("nccl", "NCCL"),
     ("gpu", "GPU"),
+    ("health", "GPU health"),
     ("container", "container"),
+    ("host", "host"),
     ("platform", "platform"),
     ("lock", "locks"),
 )
 #: Links that are left out when nothing is to be said of them.
-OPTIONAL = ("container", "link", "nccl", "lock", "platform")
+OPTIONAL = ("health", "container", "host", "link", "nccl", "lock", "platform")
 #: The rule whose answer is worth a word beside a link that holds.
 TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
@@ -113,6 +116,8 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "cuda": _cuda,
         "framework": _frameworks,
         "gpu": _gpus,
+        "health": room.health,
+        "host": room.host,
         "container": _container,
         "link": _libraries,
         "nccl": _nccl,

@@ -7,10 +7,17 @@ from typing import Iterator
 from ..matrix import Matrix
 from ..snapshot import Snapshot
 from . import common
+from .given import device_access_denied, driver_capabilities_missing
 from .rdma import memlock_too_low, rdma_device_missing
 from .registry import Finding, NotApplicable, Outcome, Passed, Undecided, evidence
-
-__all__ = ["gpu_not_requested", "memlock_too_low", "rdma_device_missing", "uvm_device_missing"]
+from .shm import shm_too_small
+from .start import (
+    entrypoint_broken,
+    entrypoint_replaced,
+    no_init,
+    shell_missing,
+    signals_not_forwarded,
+)
 
 
 def gpu_not_requested(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -89,3 +96,19 @@ def uvm_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             ),
             evidence=evidence(s, "driver.uvm_device", "driver.device_nodes"),
         )
+
+
+__all__ = [
+    "device_access_denied",
+    "driver_capabilities_missing",
+    "entrypoint_broken",
+    "entrypoint_replaced",
+    "gpu_not_requested",
+    "memlock_too_low",
+    "no_init",
+    "rdma_device_missing",
+    "shell_missing",
+    "shm_too_small",
+    "signals_not_forwarded",
+    "uvm_device_missing",
+]

@@ -9,6 +9,13 @@ from ..matrix import Kernels, Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
 from .cures import torch_that_runs
+from .gpu_health import memory_in_use, throttled, unhealthy
+from .gpu_shared import (
+    exclusive_mode_busy,
+    mig_device_unset,
+    mps_not_reachable,
+    vgpu_peer_access,
+)
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: Of torch.compile's check before it asks Triton (torch/_inductor, "triton GPU compiler").
@@ -360,3 +367,17 @@ def too_old_for_triton(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 subject=device.label,
                 severity=WARN if uses else INFO,
             )
+
+
+__all__ = [
+    "exclusive_mode_busy",
+    "memory_in_use",
+    "mig_device_unset",
+    "mps_not_reachable",
+    "no_kernels_for_architecture",
+    "throttled",
+    "too_old_for_triton",
+    "unhealthy",
+    "vgpu_peer_access",
+    "visible_devices_invalid",
+]

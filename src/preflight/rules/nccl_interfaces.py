@@ -86,7 +86,8 @@ def _silent(s: Snapshot, variables: Tuple[str, ...] = (NCCL, GLOO)) -> Optional[
 
 def _proof(s: Snapshot, one: Choice) -> Tuple[str, ...]:
     return (
-        *interconnect.proof(s, one.name), "host.interfaces", one.here.place, "host.routes_to_master",
+        *interconnect.proof(s, one.name),
+        "host.interfaces", one.here.place, "host.routes_to_master",
         "job.nodes", "env.MASTER_ADDR",
     )  # fmt: skip
 
@@ -409,7 +410,8 @@ def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> 
                 "docker run --network host … (Kubernetes: hostNetwork: true, or a working CNI)",
             ),
             evidence=evidence(
-                s, *interconnect.proof(s, NCCL, "NCCL_SOCKET_FAMILY"), "host.interfaces", here.place,
+                s, *interconnect.proof(s, NCCL, "NCCL_SOCKET_FAMILY"),
+                "host.interfaces", here.place,
                 "job.nodes",
             ),
             severity=_weight(s),

@@ -388,7 +388,8 @@ def preset_differs(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 f"export {one}" for one in preset["settings"] if _differs(s, str(one))
             ) or ("unset " + " ".join(str(one) for one in preset.get("without", ())),),
             evidence=evidence(
-                s, *interconnect.proof(s, *(str(one).partition("=")[0] for one in preset["settings"])),
+                s,
+                *interconnect.proof(s, *(str(o).partition("=")[0] for o in preset["settings"])),
                 "host.infiniband", "job.platform", "env.DLC_JOB_ID",
             ),
             sources=tuple(str(one) for one in preset["source"]),

@@ -118,6 +118,17 @@ RULES: Tuple[Rule, ...] = (
         sources=("nvidia-container-toolkit",),
     ),
     Rule(
+        "container/driver-capabilities-missing", FAIL, "driver",
+        "NVIDIA_DRIVER_CAPABILITIES leaves out compute or utility.",
+        sources=("nvidia-container-toolkit", "nvidia-container-docs"),
+    ),
+    Rule(
+        "container/device-access-denied", FAIL, "container",
+        "Device nodes are there but may not be opened (device cgroup, permissions).",
+        sources=("toolkit-issue-48", "nvidia-container-troubleshooting"),
+        retry=True,
+    ),
+    Rule(
         "driver/not-visible", FAIL, "driver",
         "A CUDA job, and no NVIDIA driver or GPU can be seen from inside the container.",
         sources=("nvidia-container-toolkit", "cuda-headers-13-5"),
@@ -188,6 +199,111 @@ RULES: Tuple[Rule, ...] = (
         "/dev/nvidia-uvm is not there.",
         sources=("nvidia-container-toolkit",),
         retry=True,
+    ),
+    Rule(
+        "gpu/unhealthy", FAIL, "health",
+        "Uncorrectable ECC errors, pending row remap or retired pages, failed NVLink, GPU fallen "
+        "off the bus.",
+        sources=("nvidia-gpu-memory", "nvidia-nvml-api", "cuda-headers-13-5"),
+        retry=True,
+    ),
+    Rule(
+        "gpu/mig-device-unset", FAIL, "gpu",
+        "MIG is on and no MIG device is selected or exposed.",
+        sources=("nvidia-mig-guide",),
+    ),
+    Rule(
+        "gpu/exclusive-mode-busy", FAIL, "gpu",
+        "Exclusive compute mode, and the GPU is taken.",
+        sources=("nvidia-nvml-api", "nvidia-mps"),
+        retry=True,
+    ),
+    Rule(
+        "gpu/mps-not-reachable", FAIL, "gpu",
+        "The environment points at an MPS daemon that cannot be reached.",
+        sources=("nvidia-mps", "cuda-headers-13-5"),
+        retry=True,
+    ),
+    Rule(
+        "gpu/vgpu-peer-access", FAIL, "gpu",
+        "Virtual GPUs without the peer access or unified memory that NCCL would use.",
+        sources=("nccl-2101", "cuda-headers-13-5"),
+    ),
+    Rule(
+        "fabric/manager-version-mismatch", FAIL, "health",
+        "Fabric Manager and driver versions differ on an NVSwitch system.",
+        sources=("nvidia-fabric-manager", "fabric-reports"),
+        retry=True,
+    ),
+    Rule(
+        "fabric/not-ready", FAIL, "health",
+        "An NVSwitch system whose fabric is not up (CUDA error 802).",
+        sources=("nvidia-fabric-manager", "fabric-reports", "nvidia-nvml-api"),
+        retry=True,
+    ),
+    Rule(
+        "gpu/throttled", WARN, "health",
+        "Thermal or power slowdown active, temperature over the limit.",
+        sources=("nvidia-nvml-api",),
+        retry=True,
+    ),
+    Rule(
+        "gpu/memory-in-use", WARN, "health",
+        "Another process holds GPU memory before the job starts.",
+        sources=("nvidia-nvml-api",),
+        retry=True,
+    ),
+    Rule(
+        "container/shell-missing", FAIL, "container",
+        "The platform needs a shell or tool that the image lacks.",
+        sources=("job-starts", "docker-run"),
+    ),
+    Rule(
+        "container/entrypoint-broken", FAIL, "container",
+        "The entrypoint cannot be executed (missing, not executable, bad interpreter line, CRLF).",
+        sources=("linux-man-pages", "job-starts"),
+    ),
+    Rule(
+        "container/entrypoint-replaced", WARN, "container",
+        "The base image's entrypoint (or the platform's) is replaced, and what it did is lost.",
+        sources=("ngc-entrypoint", "docker-run"),
+    ),
+    Rule(
+        "container/no-init", WARN, "container",
+        "PID 1 reaps no children.",
+        sources=("linux-man-pages", "docker-run", "job-starts"),
+    ),
+    Rule(
+        "container/signals-not-forwarded", WARN, "container",
+        "A shell form or wrapper keeps SIGTERM from the training process.",
+        sources=("linux-man-pages", "docker-run", "job-starts"),
+    ),
+    Rule(
+        "container/shm-too-small", WARN, "host",
+        "/dev/shm is too small for multi-process loaders or NCCL shared memory on this many GPUs.",
+        sources=("docker-run", "torch-shm", "nccl-guide"),
+    ),
+    Rule(
+        "host/memory-low", WARN, "host",
+        "Little memory left, by the cgroup's limit.",
+        sources=("kernel-cgroups",),
+        retry=True,
+    ),
+    Rule(
+        "host/disk-low", WARN, "host",
+        "Little free space or inodes where the job writes.",
+        sources=("linux-man-pages",),
+        retry=True,
+    ),
+    Rule(
+        "host/cpus-low", WARN, "host",
+        "Fewer CPUs than ranks, or far fewer than loader workers, by quota and cpuset.",
+        sources=("kernel-cgroups",),
+    ),
+    Rule(
+        "host/open-files-low", WARN, "host",
+        "The limit of open files is too low for ranks and loader workers.",
+        sources=("linux-man-pages", "docker-run"),
     ),
     Rule(
         "link/missing-library", FAIL, "link",
@@ -478,17 +594,23 @@ def fact_at(snapshot: Snapshot, place: str) -> Fact[Any]:
     if place.startswith("env."):
         return snapshot.variable(place[4:])
     here: Any = snapshot
-    for part in place.replace("]", "").split("."):
-        name, _, index = part.partition("[")
+    for name, index in _steps(place):
         here = here.value if isinstance(here, Fact) else here
         here = getattr(here, name)
-        if index:
+        if index >= 0:
             many = here.value or ()
-            if int(index) >= len(many):
+            if index >= len(many):
                 return UNKNOWN
-            here = many[int(index)]
+            here = many[index]
     assert isinstance(here, Fact)
     return here
+
+
+@lru_cache(maxsize=1024)
+def _steps(place: str) -> Tuple[Tuple[str, int], ...]:
+    """ "gpus[0].name" as (("gpus", 0), ("name", -1)): the same places are asked for again."""
+    parts = (part.partition("[") for part in place.replace("]", "").split("."))
+    return tuple((name, int(index) if index else -1) for name, _, index in parts)
 
 
 def _words(value: Any) -> str:
