@@ -2,6 +2,7 @@
 
 import errno
 import shutil
+import struct
 import subprocess
 import sys
 
@@ -181,3 +182,46 @@ def test_a_library_that_nobody_may_read_holds_no_code_that_counts(here, monkeypa
     library(here.site / "torch/lib/libtorch_cuda.so")
     monkeypatch.setattr(fatbin, "read", failing)
     assert kernels.read(Root(), here.python, here.torch).code.value == ()
+
+
+def fatbins(path, *groups):
+    """Give a library fatbins of machine code for these architectures."""
+    code = b""
+    for group in groups:
+        entries = b"".join(struct.pack("<H2xIQ12xI16x", 2, 48, 0, one) for one in group)
+        code += struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
+    raw = path.with_suffix(".fatbin")
+    raw.write_bytes(code)
+    subprocess.run(["objcopy", f"--add-section=.nv_fatbin={raw}", str(path)], check=True)
+
+
+def listed(path, *words):
+    """A library with texts in it."""
+    code = path.with_suffix(".c")
+    code.parent.mkdir(parents=True, exist_ok=True)
+    names = ", ".join(f'"{one}"' for one in words)
+    code.write_text(f"const char *const texts[] = {{{names}}};\n")
+    library(path, "-x", "c", str(code))
+
+
+@pytest.mark.skipif(not shutil.which("objcopy"), reason="no objcopy on PATH")
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        # As in torch 1.12.1+cu102: cuBLAS, cuDNN and NCCL inside it have lists of their own.
+        (["sm_%d", "needs sm_70 sm_80", "sm_37", "sm_37 sm_60 sm_70"], ["sm_37", "sm_60", "sm_70"]),
+        (["sm_70 compute_70", "sm_90"], ["sm_70"]),
+        (["sm_37 sm_90"], ["sm_37"]),  # what is listed and not in the file is not there
+        (["no list"], []),
+    ],
+)
+def test_the_code_of_libraries_inside_torch_is_not_what_torch_lacks(here, words, targets):
+    library(here.site / "torch/lib/libtorch_cuda.so")
+    own, others = [(37, 60, 70)] * 4, [(35, 60, 70), (75,), (35, 60), (61,)]
+    fatbins(here.site / "torch/lib/libtorch_cuda.so", *own, *others)
+    listed(here.site / "torch/lib/libtorch_python.so", *words)
+    (code,) = kernels.read(Root(), here.python, here.torch).code.value
+    assert sorted(code.targets.value) == targets
+    assert set(code.targets.value) | set(code.partly.value) == {
+        "sm_35", "sm_37", "sm_60", "sm_61", "sm_70", "sm_75",
+    }  # fmt: skip
