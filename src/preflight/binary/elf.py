@@ -78,6 +78,8 @@ _VERDEF_HEAD, _VERDEF_PART = struct.Struct("<HHHHIII"), struct.Struct("<II")
 _VISIBLE = bytes(
     int(info >> 4 in (1, 2, 10) and info & 15 in (0, 1, 2, 5, 6, 10)) for info in range(256)
 )
+#: STV_INTERNAL, STV_HIDDEN: do_lookup_x passes over them.
+_LOCAL = (1, 2)
 _ABSOLUTE = 0xFFF1
 _TLS = 6
 _HIDDEN = 0x8000
@@ -795,7 +797,7 @@ def _header(data: mmap.mmap, base: int = 0) -> Tuple[int, ...]:
 
 def _can_bind(word: int) -> bool:
     """Whether others can bind to a symbol with these st_info, st_other and st_shndx."""
-    return word > 0xFFFF and bool(_VISIBLE[word & 0xFF])
+    return word > 0xFFFF and bool(_VISIBLE[word & 0xFF]) and word >> 8 & 3 not in _LOCAL
 
 
 def _places(words: List[int], wanted: Set[int]) -> List[int]:

@@ -65,13 +65,13 @@ class Linkage(NamedTuple):
 
     machine: str
     kind: int
-    needed: Tuple[str, ...]
+    needed: Tuple[str, ...]  # and what it is a filter of (DT_FILTER): both must be there
     soname: Optional[str]
     rpath: Optional[str]
     runpath: Optional[str]
     flags_1: int
     interpreter: Optional[str]
-    auxiliary: Tuple[str, ...]
+    auxiliary: Tuple[str, ...]  # need not
 
 
 class File(NamedTuple):
@@ -290,9 +290,9 @@ def _examine(where: str, identity: Tuple[int, int], arch: str) -> File:
 
 def _linkage(file: elf.ElfFile) -> Linkage:
     return Linkage(
-        file.machine, file.kind, tuple(file.needed), file.soname,
+        file.machine, file.kind, (*file.needed, *file.texts(elf.FILTER)), file.soname,
         None if file.runpath is not None else file.rpath, file.runpath,
-        file.flags_1, file.interpreter, tuple(file.texts(elf.AUXILIARY, elf.FILTER)),
+        file.flags_1, file.interpreter, tuple(file.texts(elf.AUXILIARY)),
     )  # fmt: skip
 
 
@@ -471,11 +471,12 @@ class Process:
         scope = list(start)
         seen = {id(one) for one in scope}
         for one in scope:  # grows as it goes
-            for name in one.linkage.needed + one.linkage.auxiliary:
+            needed = one.linkage.needed
+            for number, name in enumerate(needed + one.linkage.auxiliary):
                 if len(links) >= REQUEST_LIMIT:
                     return scope
                 link = self._request(name, one)
-                if link.problem and name in one.linkage.auxiliary:
+                if link.problem and number >= len(needed):
                     continue
                 links.append(link)
                 if link.object:
