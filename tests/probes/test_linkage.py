@@ -5,6 +5,7 @@ import shutil
 import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -95,6 +96,57 @@ def test_what_cannot_be_looked_at_is_unknown(here, monkeypatch, error):
     monkeypatch.setattr(Process, "open", failing)
     found = here.look()
     assert str(error) in found.libraries.unknown and found.extensions.unknown
+
+
+# -- what stops Python itself -------------------------------------------------------------------
+
+CALL = "int gone(); int use(void) { return gone(); }"
+ADDRESS = "int gone(); void *at = (void *) gone;"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "env", "name"),
+    [
+        (ADDRESS, [], {}, "gone"),
+        (CALL, [], {}, ""),  # until somebody calls it
+        (CALL, [], {"LD_BIND_NOW": "1"}, "gone"),
+        (CALL, [], {"LD_BIND_NOW": ""}, ""),
+        (CALL, ["-Wl,-z,now"], {}, "gone"),
+        ("", ["-Wl,--no-as-needed", "libgone.so"], {}, "libgone.so"),
+    ],
+)
+def test_what_stops_python_stops_the_import(here, tmp_path, monkeypatch, code, words, env, name):
+    monkeypatch.chdir(tmp_path)
+    library(tmp_path / "libgone.so", "-Wl,-soname,libgone.so")
+    (tmp_path / "pre.c").write_text(code)
+    words = ["-Wl,-z,lazy", *words]
+    pre = library(tmp_path / "libpre.so", "-fPIC", "-x", "c", "pre.c", "-x", "none", *words)
+    (tmp_path / "libgone.so").unlink()
+    env = {**env, "LD_PRELOAD": str(pre)}
+    real = subprocess.run([sys.executable, "-c", ""], env=env, stderr=subprocess.PIPE, check=False)
+    found = here.look(**env)
+    problem = found.frameworks.value[0].import_problem
+    assert bool(problem.value) == bool(real.returncode) == bool(name)
+    lacking = [one for one in found.libraries.value
+               if one.missing.value or one.missing_symbols.value]  # fmt: skip
+    assert len(lacking) == bool(name)
+    for one in lacking:
+        assert one.required.value and one.needed_by.value == "libpre.so"
+        assert name in (one.name.value, *one.missing_symbols.get(()))
+        assert problem.value.split(": ")[-1].encode() in real.stderr
+
+
+def test_a_python_of_another_loader_is_not_followed(here, tmp_path):
+    """musl looks elsewhere, and knows no versions."""
+    (tmp_path / "main.c").write_text("void f(void) {}")
+    musl = "-Wl,-dynamic-linker,/lib/ld-musl-x86_64.so.1"
+    main = str(tmp_path / "python")
+    subprocess.run(
+        ["gcc", "-nostdlib", "-pie", "-fPIC", "-e", "f", musl, "main.c", "-o", main],
+        check=True, cwd=str(tmp_path),
+    )  # fmt: skip
+    here.python = replace(here.python, executable=s.known(main, "here"))
+    assert "ld-musl-x86_64.so.1" in here.look().libraries.unknown
 
 
 # -- the parts of cuDNN -------------------------------------------------------------------------

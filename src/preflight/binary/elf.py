@@ -56,7 +56,7 @@ EXECUTABLE, SHARED = 2, 3
 #: d_tag values.
 NEEDED, SONAME, RPATH, RUNPATH = 1, 14, 15, 29
 AUXILIARY, FILTER = 0x7FFFFFFD, 0x7FFFFFFF
-_HASH, _STRTAB, _SYMTAB, _STRSZ, _FLAGS = 4, 5, 6, 10, 30
+_HASH, _STRTAB, _SYMTAB, _STRSZ, _BIND_NOW, _FLAGS = 4, 5, 6, 10, 24, 30
 _RELA, _RELASZ, _JMPREL, _PLTRELSZ = 7, 8, 23, 2
 _GNU_HASH, _VERSYM, _FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB
 _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
@@ -83,6 +83,9 @@ _LOCAL = (1, 2)
 _ABSOLUTE = 0xFFF1
 _TLS = 6
 _HIDDEN = 0x8000
+#: Tables of relocations and their sizes; those of functions (.rela.plt) can wait.
+_AT_ONCE = ((_RELA, _RELASZ),)
+_RELOCATIONS = (*_AT_ONCE, (_JMPREL, _PLTRELSZ))
 #: Elf64_Rela; its symbol is the fourth of six words.
 _RELOCATION = 24
 
@@ -276,6 +279,11 @@ class ElfFile:
         return self._tags.get(_FLAGS_1, 0)
 
     @property
+    def binds_now(self) -> bool:
+        """Whether every function is looked up when the file is loaded (-z now)."""
+        return bool(_BIND_NOW in self._tags or self.flags & 8 or self.flags_1 & 1)
+
+    @property
     def interpreter(self) -> Optional[str]:
         """PT_INTERP: the loader that the kernel starts for this executable."""
         for one in self.segments:
@@ -466,13 +474,13 @@ class ElfFile:
                 found.append(self._symbol(number, name, row))
         return found
 
-    def referenced(self, numbers: Set[int]) -> List[int]:
+    def referenced(self, numbers: Set[int], lazily: bool = False) -> List[int]:
         """Those of the symbol `numbers` that a relocation refers to, as the loader meets them.
 
-        It looks up no others.
+        It looks up no others; `lazily` none either of functions, before they are called.
         """
         found: Dict[int, None] = {}
-        for symbols in self._relocation_symbols():
+        for symbols in self._relocation_symbols(_AT_ONCE if lazily else _RELOCATIONS):
             if not numbers.isdisjoint(symbols):
                 found.update((one, None) for one in symbols if one in numbers)
         return list(found)
@@ -481,8 +489,10 @@ class ElfFile:
         """The largest symbol number in each stretch of the relocations."""
         return (max(symbols) for symbols in self._relocation_symbols())
 
-    def _relocation_symbols(self) -> Iterator[List[int]]:
-        for start_tag, size_tag in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
+    def _relocation_symbols(
+        self, tables: Sequence[Tuple[int, int]] = _RELOCATIONS
+    ) -> Iterator[List[int]]:
+        for start_tag, size_tag in tables:
             size = self._tags.get(size_tag, 0) // _RELOCATION * _RELOCATION
             if start_tag not in self._tags or not size:
                 continue
