@@ -70,6 +70,7 @@ _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<qQ")
+_WORD = struct.Struct("<I")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _VERNEED_HEAD, _VERNEED_PART = struct.Struct("<HHIII"), struct.Struct("<IHHII")
 _VERDEF_HEAD, _VERDEF_PART = struct.Struct("<HHHHIII"), struct.Struct("<II")
@@ -407,12 +408,12 @@ class ElfFile:
         if _SYMTAB not in self._tags or _GNU_HASH not in self._tags:
             return self.exported().names
         first, count = self._first_hashed(), self.symbol_count()
-        if count - first < len(wanted.hashes) * _SCANNED_MEANWHILE:
+        numbers: Optional[List[int]] = None
+        if count - first >= len(wanted.hashes) * _SCANNED_MEANWHILE:
+            numbers = self._of_hashes(wanted.hashes)
+        if numbers is None:
             among = map(wanted.words.__contains__, self._words())
             numbers = list(compress(range(first, count), among))
-        else:
-            found = {number for one in wanted.hashes for number in self._of_hash(one)}
-            numbers = sorted(one for one in found if one < count)
         return self._strings_at(self._picked(_NAME, self._binding(numbers)))
 
     def _binding(self, numbers: Sequence[int]) -> Sequence[int]:
@@ -586,6 +587,29 @@ class ElfFile:
 
     def _gnu_hashed(self, name: bytes) -> Iterator[int]:
         return self._of_hash(gnu_hash(name))
+
+    def _of_hashes(self, hashes: Sequence[int]) -> Optional[List[int]]:
+        """The symbols that DT_GNU_HASH has under these hashes, in order.
+
+        None where its chains are so long that passing over all symbols takes no longer.
+        """
+        buckets, first, at, chains = self._gnu_hash()
+        count, data, unpack = self.symbol_count(), self.data, _WORD.unpack_from
+        self._check(at, buckets * 4, "the hash table")
+        self._check(chains, (count - first) * 4, "the hash table")
+        found: Set[int] = set()
+        room = count - first
+        for value in hashes if buckets else ():
+            number = unpack(data, at + value % buckets * 4)[0]
+            while first <= number < count:
+                word = unpack(data, chains + (number - first) * 4)[0]
+                if (word ^ value) < 2:
+                    found.add(number)
+                number = count if word & 1 else number + 1
+                room -= 1
+            if room < 0:
+                return None
+        return sorted(found)
 
     def _of_hash(self, value: int) -> Iterator[int]:
         """The symbols that DT_GNU_HASH has under a hash."""
