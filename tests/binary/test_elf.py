@@ -4,6 +4,7 @@ import random
 import re
 import shutil
 import subprocess
+import time
 
 import pytest
 
@@ -169,3 +170,27 @@ def test_what_is_no_such_file_is_one_error(tmp_path, data, words):
     (tmp_path / "file").write_bytes(data)
     with pytest.raises(elf.BadElf, match=words):
         elf.ElfFile(str(tmp_path / "file"))
+
+
+@pytest.mark.skipif(not shutil.which("gcc"), reason="no gcc here")
+def test_a_hash_table_of_one_long_chain_takes_no_longer(tmp_path):
+    """All buckets lead to its beginning: valid, and made to be slow."""
+    count, path = 60_000, tmp_path / "lib.so"
+    lines = [f".globl name_{number}\nname_{number}: .byte 0\n" for number in range(count)]
+    (tmp_path / "a.s").write_text(".data\n" + "".join(lines))
+    words = ["gcc", "-shared", "-nostdlib", "-Wl,--hash-style=gnu", "a.s", "-o", str(path)]
+    subprocess.run(words, check=True, cwd=str(tmp_path))
+    data = bytearray(path.read_bytes())
+    with elf.ElfFile(str(path)) as file:
+        buckets, first, at, chains = file._gnu_hash()
+        last = file.symbol_count()
+    for place in range(at, at + buckets * 4, 4):
+        data[place : place + 4] = first.to_bytes(4, "little")
+    for place in range(chains, chains + (last - first - 1) * 4, 4):
+        data[place] &= 0xFE
+    path.write_bytes(data)
+    wanted = [b"name_%d" % number for number in range(0, count, 30)]
+    with elf.ElfFile(str(path)) as file:
+        started = time.process_time()
+        assert set(file.exported_like(elf.hashed(wanted))) >= set(wanted)
+        assert time.process_time() - started < 5

@@ -145,6 +145,27 @@ def test_what_dlopen_opens_does_not_inherit_the_rpath_of_its_caller(tmp_path):
 
 
 @needs_tools
+@pytest.mark.parametrize("kind", ["auxiliary", "filter"])
+@pytest.mark.parametrize("there", [True, False])
+@pytest.mark.parametrize("also_needed", [True, False])
+def test_a_filter_needs_what_it_stands_before_and_an_auxiliary_does_not(
+    tmp_path, kind, there, also_needed
+):
+    behind = shared(tmp_path, "libbehind.so")
+    needed = [str(behind)] if also_needed else []
+    front = shared(tmp_path, "libfront.so", f"-Wl,--{kind}=libbehind.so", *needed)
+    main = program(tmp_path / "main", str(front), f"-Wl,-rpath-link,{tmp_path}")
+    if not there:
+        behind.unlink()
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    process = loader.Process(Root(), env, main, cwd="/")
+    error = process.start().error
+    real = subprocess.run([main], env=env, stderr=subprocess.PIPE, text=True, check=False)
+    assert (error in real.stderr) if error else "libbehind.so" not in real.stderr
+    assert bool(error) == (not there and (also_needed or kind == "filter"))
+
+
+@needs_tools
 def test_a_fork_goes_its_own_way(tmp_path):
     library = shared(tmp_path, "libone.so")
     process = loader.Process(Root(), {}, program(tmp_path / "main"), cwd="/")

@@ -7,7 +7,7 @@ import subprocess
 
 import pytest
 
-from preflight.binary import loader, symbols
+from preflight.binary import elf, loader, symbols
 from preflight.roots import Root
 from tests.binary.trees import LOADER, tools_missing
 
@@ -204,3 +204,25 @@ def test_what_is_linked_well_has_no_problem(tmp_path):
         if os.path.exists(program):
             process = loader.Process(Root(), {}, program, check=symbols.Checker().check)
             assert process.start().problems == ()
+
+
+@pytest.mark.parametrize("visibility", ["default", "internal", "hidden", "protected"])
+@pytest.mark.parametrize("style", ["gnu", "sysv"])
+def test_what_is_hidden_serves_no_other_file(tmp_path, visibility, style):
+    """Linkers leave no such name for others to see; ld.so does not rely on it."""
+    words = ["-shared", f"-Wl,--hash-style={style}", "-Wl,-soname,libp.so.1"]
+    library = gcc(tmp_path / "libp.so.1", "void p(void) {}\nvoid q(void) {}\n", *words)
+    source = "extern void p(void); void use(void) { p(); }\n" + START
+    program = str(gcc(tmp_path / "program", source, "-pie", "-e", "_start", str(library)))
+    with elf.ElfFile(str(library)) as file:
+        names = file.exported()
+        number = names.numbers[names.names.index(b"p")]
+        place = file._offset(dict(file.dynamic)[6]) + 24 * number + 5
+    data = bytearray(library.read_bytes())
+    data[place] = ["default", "internal", "hidden", "protected"].index(visibility)
+    library.write_bytes(data)
+    env = {"LD_LIBRARY_PATH": str(tmp_path)}
+    process = loader.Process(Root(), env, program, cwd="/", check=symbols.Checker().check)
+    answer = texts(process.start().problems, program)
+    assert answer == said(program, env)
+    assert bool(answer) == (visibility in ("internal", "hidden"))

@@ -2,8 +2,10 @@
 
 import errno
 import shutil
+import struct
 import subprocess
 import sys
+from dataclasses import replace
 
 import pytest
 
@@ -96,6 +98,57 @@ def test_what_cannot_be_looked_at_is_unknown(here, monkeypatch, error):
     assert str(error) in found.libraries.unknown and found.extensions.unknown
 
 
+# -- what stops Python itself -------------------------------------------------------------------
+
+CALL = "int gone(); int use(void) { return gone(); }"
+ADDRESS = "int gone(); void *at = (void *) gone;"
+
+
+@pytest.mark.parametrize(
+    ("code", "words", "env", "name"),
+    [
+        (ADDRESS, [], {}, "gone"),
+        (CALL, [], {}, ""),  # until somebody calls it
+        (CALL, [], {"LD_BIND_NOW": "1"}, "gone"),
+        (CALL, [], {"LD_BIND_NOW": ""}, ""),
+        (CALL, ["-Wl,-z,now"], {}, "gone"),
+        ("", ["-Wl,--no-as-needed", "libgone.so"], {}, "libgone.so"),
+    ],
+)
+def test_what_stops_python_stops_the_import(here, tmp_path, monkeypatch, code, words, env, name):
+    monkeypatch.chdir(tmp_path)
+    library(tmp_path / "libgone.so", "-Wl,-soname,libgone.so")
+    (tmp_path / "pre.c").write_text(code)
+    words = ["-Wl,-z,lazy", *words]
+    pre = library(tmp_path / "libpre.so", "-fPIC", "-x", "c", "pre.c", "-x", "none", *words)
+    (tmp_path / "libgone.so").unlink()
+    env = {**env, "LD_PRELOAD": str(pre)}
+    real = subprocess.run([sys.executable, "-c", ""], env=env, stderr=subprocess.PIPE, check=False)
+    found = here.look(**env)
+    problem = found.frameworks.value[0].import_problem
+    assert bool(problem.value) == bool(real.returncode) == bool(name)
+    lacking = [one for one in found.libraries.value
+               if one.missing.value or one.missing_symbols.value]  # fmt: skip
+    assert len(lacking) == bool(name)
+    for one in lacking:
+        assert one.required.value and one.needed_by.value == "libpre.so"
+        assert name in (one.name.value, *one.missing_symbols.get(()))
+        assert problem.value.split(": ")[-1].encode() in real.stderr
+
+
+def test_a_python_of_another_loader_is_not_followed(here, tmp_path):
+    """musl looks elsewhere, and knows no versions."""
+    (tmp_path / "main.c").write_text("void f(void) {}")
+    musl = "-Wl,-dynamic-linker,/lib/ld-musl-x86_64.so.1"
+    main = str(tmp_path / "python")
+    subprocess.run(
+        ["gcc", "-nostdlib", "-pie", "-fPIC", "-e", "f", musl, "main.c", "-o", main],
+        check=True, cwd=str(tmp_path),
+    )  # fmt: skip
+    here.python = replace(here.python, executable=s.known(main, "here"))
+    assert "ld-musl-x86_64.so.1" in here.look().libraries.unknown
+
+
 # -- the parts of cuDNN -------------------------------------------------------------------------
 
 
@@ -181,3 +234,46 @@ def test_a_library_that_nobody_may_read_holds_no_code_that_counts(here, monkeypa
     library(here.site / "torch/lib/libtorch_cuda.so")
     monkeypatch.setattr(fatbin, "read", failing)
     assert kernels.read(Root(), here.python, here.torch).code.value == ()
+
+
+def fatbins(path, *groups):
+    """Give a library fatbins of machine code for these architectures."""
+    code = b""
+    for group in groups:
+        entries = b"".join(struct.pack("<H2xIQ12xI16x", 2, 48, 0, one) for one in group)
+        code += struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entries)) + entries
+    raw = path.with_suffix(".fatbin")
+    raw.write_bytes(code)
+    subprocess.run(["objcopy", f"--add-section=.nv_fatbin={raw}", str(path)], check=True)
+
+
+def listed(path, *words):
+    """A library with texts in it."""
+    code = path.with_suffix(".c")
+    code.parent.mkdir(parents=True, exist_ok=True)
+    names = ", ".join(f'"{one}"' for one in words)
+    code.write_text(f"const char *const texts[] = {{{names}}};\n")
+    library(path, "-x", "c", str(code))
+
+
+@pytest.mark.skipif(not shutil.which("objcopy"), reason="no objcopy on PATH")
+@pytest.mark.parametrize(
+    ("words", "targets"),
+    [
+        # As in torch 1.12.1+cu102: cuBLAS, cuDNN and NCCL inside it have lists of their own.
+        (["sm_%d", "needs sm_70 sm_80", "sm_37", "sm_37 sm_60 sm_70"], ["sm_37", "sm_60", "sm_70"]),
+        (["sm_70 compute_70", "sm_90"], ["sm_70"]),
+        (["sm_37 sm_90"], ["sm_37"]),  # what is listed and not in the file is not there
+        (["no list"], []),
+    ],
+)
+def test_the_code_of_libraries_inside_torch_is_not_what_torch_lacks(here, words, targets):
+    library(here.site / "torch/lib/libtorch_cuda.so")
+    own, others = [(37, 60, 70)] * 4, [(35, 60, 70), (75,), (35, 60), (61,)]
+    fatbins(here.site / "torch/lib/libtorch_cuda.so", *own, *others)
+    listed(here.site / "torch/lib/libtorch_python.so", *words)
+    (code,) = kernels.read(Root(), here.python, here.torch).code.value
+    assert sorted(code.targets.value) == targets
+    assert set(code.targets.value) | set(code.partly.value) == {
+        "sm_35", "sm_37", "sm_60", "sm_61", "sm_70", "sm_75",
+    }  # fmt: skip

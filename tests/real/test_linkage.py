@@ -9,7 +9,9 @@ from pathlib import Path
 import pytest
 
 from preflight import matrix
+from preflight import snapshot as s
 from preflight.binary import elf, fatbin, loader, symbols, torch_preload, versions
+from preflight.probes import kernels
 from preflight.roots import Root
 from tests.binary import cost, trees
 from tests.binary.places import INSTALLS, TORCH, needs_torch
@@ -251,6 +253,22 @@ def test_kernels_of_torch_are_those_it_lists():
     with open(TORCH.site + "/torch/lib/libtorch_python.so", "rb") as stream:
         listed = " ".join(sorted(everywhere, key=lambda one: int(one[3:])))
         assert listed.encode() in stream.read()
+
+
+@EVERY
+def test_what_torch_says_it_was_built_for_is_in_its_kernels(name):
+    """Whatever is linked into it besides."""
+    install = INSTALLS[name]
+    words = "import torch; print(torch.version.cuda and torch._C._cuda_getArchFlags() or '')"
+    done = subprocess.run(
+        [install.python, "-s", "-c", words], stdout=subprocess.PIPE, text=True, check=True
+    )
+    torch = s.Framework(path=s.known(install.site + "/torch", ""))
+    codes = kernels.read(Root(), s.PythonEnv(), torch).code.value
+    large = [one for one in codes if one.main.value]
+    assert bool(large) == bool(done.stdout.split())
+    for one in large:
+        assert set(one.targets.value) >= set(done.stdout.split()), one.file.value
 
 
 def test_the_whole_analysis_costs_a_tenth_of_the_import():

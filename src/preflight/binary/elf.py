@@ -56,7 +56,7 @@ EXECUTABLE, SHARED = 2, 3
 #: d_tag values.
 NEEDED, SONAME, RPATH, RUNPATH = 1, 14, 15, 29
 AUXILIARY, FILTER = 0x7FFFFFFD, 0x7FFFFFFF
-_HASH, _STRTAB, _SYMTAB, _STRSZ, _FLAGS = 4, 5, 6, 10, 30
+_HASH, _STRTAB, _SYMTAB, _STRSZ, _BIND_NOW, _FLAGS = 4, 5, 6, 10, 24, 30
 _RELA, _RELASZ, _JMPREL, _PLTRELSZ = 7, 8, 23, 2
 _GNU_HASH, _VERSYM, _FLAGS_1 = 0x6FFFFEF5, 0x6FFFFFF0, 0x6FFFFFFB
 _VERDEF, _VERDEFNUM, _VERNEED, _VERNEEDNUM = 0x6FFFFFFC, 0x6FFFFFFD, 0x6FFFFFFE, 0x6FFFFFFF
@@ -70,6 +70,7 @@ _HEADER = struct.Struct("<4s5B7xHHIQQQIHHHHHH")
 _SECTION = struct.Struct("<IIQQQQIIQQ")
 _SEGMENT = struct.Struct("<IIQQQQQQ")
 _ENTRY = struct.Struct("<qQ")
+_WORD = struct.Struct("<I")
 _SYMBOL = struct.Struct("<IBBHQQ")
 _VERNEED_HEAD, _VERNEED_PART = struct.Struct("<HHIII"), struct.Struct("<IHHII")
 _VERDEF_HEAD, _VERDEF_PART = struct.Struct("<HHHHIII"), struct.Struct("<II")
@@ -78,9 +79,14 @@ _VERDEF_HEAD, _VERDEF_PART = struct.Struct("<HHHHIII"), struct.Struct("<II")
 _VISIBLE = bytes(
     int(info >> 4 in (1, 2, 10) and info & 15 in (0, 1, 2, 5, 6, 10)) for info in range(256)
 )
+#: STV_INTERNAL, STV_HIDDEN: do_lookup_x passes over them.
+_LOCAL = (1, 2)
 _ABSOLUTE = 0xFFF1
 _TLS = 6
 _HIDDEN = 0x8000
+#: Tables of relocations and their sizes; those of functions (.rela.plt) can wait.
+_AT_ONCE = ((_RELA, _RELASZ),)
+_RELOCATIONS = (*_AT_ONCE, (_JMPREL, _PLTRELSZ))
 #: Elf64_Rela; its symbol is the fourth of six words.
 _RELOCATION = 24
 
@@ -274,6 +280,11 @@ class ElfFile:
         return self._tags.get(_FLAGS_1, 0)
 
     @property
+    def binds_now(self) -> bool:
+        """Whether every function is looked up when the file is loaded (-z now)."""
+        return bool(_BIND_NOW in self._tags or self.flags & 8 or self.flags_1 & 1)
+
+    @property
     def interpreter(self) -> Optional[str]:
         """PT_INTERP: the loader that the kernel starts for this executable."""
         for one in self.segments:
@@ -397,12 +408,12 @@ class ElfFile:
         if _SYMTAB not in self._tags or _GNU_HASH not in self._tags:
             return self.exported().names
         first, count = self._first_hashed(), self.symbol_count()
-        if count - first < len(wanted.hashes) * _SCANNED_MEANWHILE:
+        numbers: Optional[List[int]] = None
+        if count - first >= len(wanted.hashes) * _SCANNED_MEANWHILE:
+            numbers = self._of_hashes(wanted.hashes)
+        if numbers is None:
             among = map(wanted.words.__contains__, self._words())
             numbers = list(compress(range(first, count), among))
-        else:
-            found = {number for one in wanted.hashes for number in self._of_hash(one)}
-            numbers = sorted(one for one in found if one < count)
         return self._strings_at(self._picked(_NAME, self._binding(numbers)))
 
     def _binding(self, numbers: Sequence[int]) -> Sequence[int]:
@@ -464,13 +475,13 @@ class ElfFile:
                 found.append(self._symbol(number, name, row))
         return found
 
-    def referenced(self, numbers: Set[int]) -> List[int]:
+    def referenced(self, numbers: Set[int], lazily: bool = False) -> List[int]:
         """Those of the symbol `numbers` that a relocation refers to, as the loader meets them.
 
-        It looks up no others.
+        It looks up no others; `lazily` none either of functions, before they are called.
         """
         found: Dict[int, None] = {}
-        for symbols in self._relocation_symbols():
+        for symbols in self._relocation_symbols(_AT_ONCE if lazily else _RELOCATIONS):
             if not numbers.isdisjoint(symbols):
                 found.update((one, None) for one in symbols if one in numbers)
         return list(found)
@@ -479,8 +490,10 @@ class ElfFile:
         """The largest symbol number in each stretch of the relocations."""
         return (max(symbols) for symbols in self._relocation_symbols())
 
-    def _relocation_symbols(self) -> Iterator[List[int]]:
-        for start_tag, size_tag in ((_RELA, _RELASZ), (_JMPREL, _PLTRELSZ)):
+    def _relocation_symbols(
+        self, tables: Sequence[Tuple[int, int]] = _RELOCATIONS
+    ) -> Iterator[List[int]]:
+        for start_tag, size_tag in tables:
             size = self._tags.get(size_tag, 0) // _RELOCATION * _RELOCATION
             if start_tag not in self._tags or not size:
                 continue
@@ -574,6 +587,29 @@ class ElfFile:
 
     def _gnu_hashed(self, name: bytes) -> Iterator[int]:
         return self._of_hash(gnu_hash(name))
+
+    def _of_hashes(self, hashes: Sequence[int]) -> Optional[List[int]]:
+        """The symbols that DT_GNU_HASH has under these hashes, in order.
+
+        None where its chains are so long that passing over all symbols takes no longer.
+        """
+        buckets, first, at, chains = self._gnu_hash()
+        count, data, unpack = self.symbol_count(), self.data, _WORD.unpack_from
+        self._check(at, buckets * 4, "the hash table")
+        self._check(chains, (count - first) * 4, "the hash table")
+        found: Set[int] = set()
+        room = count - first
+        for value in hashes if buckets else ():
+            number = unpack(data, at + value % buckets * 4)[0]
+            while first <= number < count:
+                word = unpack(data, chains + (number - first) * 4)[0]
+                if (word ^ value) < 2:
+                    found.add(number)
+                number = count if word & 1 else number + 1
+                room -= 1
+            if room < 0:
+                return None
+        return sorted(found)
 
     def _of_hash(self, value: int) -> Iterator[int]:
         """The symbols that DT_GNU_HASH has under a hash."""
@@ -795,7 +831,7 @@ def _header(data: mmap.mmap, base: int = 0) -> Tuple[int, ...]:
 
 def _can_bind(word: int) -> bool:
     """Whether others can bind to a symbol with these st_info, st_other and st_shndx."""
-    return word > 0xFFFF and bool(_VISIBLE[word & 0xFF])
+    return word > 0xFFFF and bool(_VISIBLE[word & 0xFF]) and word >> 8 & 3 not in _LOCAL
 
 
 def _places(words: List[int], wanted: Set[int]) -> List[int]:

@@ -43,6 +43,9 @@ OBJECT_LIMIT = 1000
 REQUEST_LIMIT = 20_000
 PRELOAD = "/etc/ld.so.preload"
 
+#: Another loader, with rules of its own.
+MUSL = "ld-musl-"
+
 #: The rule that found a file.
 RPATH, LD_LIBRARY_PATH, RUNPATH = "rpath", "ld-library-path", "runpath"
 CACHE, CONF, DEFAULT = "ld-cache", "ld-conf", "default"
@@ -65,13 +68,13 @@ class Linkage(NamedTuple):
 
     machine: str
     kind: int
-    needed: Tuple[str, ...]
+    needed: Tuple[str, ...]  # and what it is a filter of (DT_FILTER): both must be there
     soname: Optional[str]
     rpath: Optional[str]
     runpath: Optional[str]
     flags_1: int
     interpreter: Optional[str]
-    auxiliary: Tuple[str, ...]
+    auxiliary: Tuple[str, ...]  # need not
 
 
 class File(NamedTuple):
@@ -165,7 +168,8 @@ class Problem(NamedTuple):
     """Why an object cannot be used: `text` as the loader says it, `path` the file it names.
 
     `kind` is "library" (cannot be opened), "version" or "symbol"; `name` the library, version or
-    symbol; `needed_by` who needs it.
+    symbol; `needed_by` who needs it. A `lazy` one is met when it is called, unless all is bound at
+    once: by dlopen with RTLD_NOW always, at the start by LD_BIND_NOW or -z now.
     """
 
     kind: str
@@ -173,6 +177,7 @@ class Problem(NamedTuple):
     text: str
     name: str
     needed_by: str = ""
+    lazy: bool = False
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}" if self.path else self.text
@@ -196,6 +201,11 @@ class Opened(NamedTuple):
     def error(self) -> str:
         """The loader's message; empty when it works."""
         return str(self.problems[0]) if self.problems else ""
+
+    @property
+    def stopping(self) -> Tuple[Problem, ...]:
+        """The problems that are met at once."""
+        return tuple(one for one in self.problems if not one.lazy)
 
 
 #: Checks versions and symbols of new objects of a process, which come in the order in which they
@@ -290,9 +300,9 @@ def _examine(where: str, identity: Tuple[int, int], arch: str) -> File:
 
 def _linkage(file: elf.ElfFile) -> Linkage:
     return Linkage(
-        file.machine, file.kind, tuple(file.needed), file.soname,
+        file.machine, file.kind, (*file.needed, *file.texts(elf.FILTER)), file.soname,
         None if file.runpath is not None else file.rpath, file.runpath,
-        file.flags_1, file.interpreter, tuple(file.texts(elf.AUXILIARY, elf.FILTER)),
+        file.flags_1, file.interpreter, tuple(file.texts(elf.AUXILIARY)),
     )  # fmt: skip
 
 
@@ -381,6 +391,8 @@ class Process:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), self.executable)
         if file.linkage is None or file.problem or file.foreign:
             raise elf.BadElf(file.problem or "wrong ELF class or machine")
+        if MUSL in (file.linkage.interpreter or ""):
+            raise elf.BadElf(f"{file.linkage.interpreter} is not glibc's loader")
         path = self.files.absolute(self.executable)
         main = Object(path, path, file, file.linkage, None, START)
         main.is_executable = True
@@ -471,11 +483,12 @@ class Process:
         scope = list(start)
         seen = {id(one) for one in scope}
         for one in scope:  # grows as it goes
-            for name in one.linkage.needed + one.linkage.auxiliary:
+            needed = one.linkage.needed
+            for number, name in enumerate(needed + one.linkage.auxiliary):
                 if len(links) >= REQUEST_LIMIT:
                     return scope
                 link = self._request(name, one)
-                if link.problem and name in one.linkage.auxiliary:
+                if link.problem and number >= len(needed):
                     continue
                 links.append(link)
                 if link.object:

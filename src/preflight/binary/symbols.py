@@ -174,13 +174,17 @@ class Checker:
         ]
         if problems:
             return problems
+        at_start = not process.history and not process.env.get("LD_BIND_NOW")
         order = _once(one for scope in scopes for one in scope)
         nowhere = self._nowhere({name for _, wanted in wants for name in wanted.plain}, order)
         for one, wanted in wants:
             if nowhere.isdisjoint(wanted.plain) and self._at_once(wanted, order, process.machine):
                 continue
             left = self._without_provider(wanted, order, process.machine)
-            problems += _problems(one, self._map(one), left)[:REPORT_LIMIT] if left else []
+            if left:
+                file = self._map(one)
+                lazily = at_start and not file.binds_now
+                problems += _problems(one, file, left, lazily)[:REPORT_LIMIT]
         return problems
 
     def exports(self, one: Object) -> Exports:
@@ -413,7 +417,7 @@ def _wants(file: elf.ElfFile) -> Wants:
     return wants
 
 
-def _problems(one: Object, file: elf.ElfFile, left: List[Failure]) -> List[Problem]:
+def _problems(one: Object, file: elf.ElfFile, left: List[Failure], lazily: bool) -> List[Problem]:
     """The failures that matter, in order: ld.so looks up only what a relocation refers to."""
     names: Dict[int, bytes] = {}
     wanted = {failure.name for failure in left}
@@ -423,11 +427,15 @@ def _problems(one: Object, file: elf.ElfFile, left: List[Failure]) -> List[Probl
     for failure in left:
         by_name.setdefault(failure.name, []).append(failure)
     order = dict.fromkeys(names[number] for number in file.referenced(set(names)))
+    at_once = {names[number] for number in file.referenced(set(names), lazily)}
     return [
-        Problem("symbol", "" if each.ends else one.path, _words(each), _text(name), one.path)
+        Problem(
+            "symbol", "" if each.ends else one.path, _words(each), _text(name), one.path,
+            name not in at_once,
+        )
         for name in order
         for each in by_name[name]
-    ]
+    ]  # fmt: skip
 
 
 def _words(failure: Failure) -> str:

@@ -14,7 +14,7 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 from .. import snapshot as s
 from ..binary import elf, symbols, torch_preload, versions
-from ..binary.loader import NOT_FOUND, Object, Problem, Process
+from ..binary.loader import NOT_FOUND, Object, Opened, Problem, Process
 from ..roots import Root
 from . import parts, requirements
 from .compiled import extensions
@@ -62,8 +62,8 @@ def read(
     try:
         checker = symbols.Checker()
         process = Process(root, env, python.executable.get(""), cwd=cwd, check=checker.check)
-        process.start()
-        imported = torch_preload.import_torch(
+        started = process.start()
+        imported = not_started(started) or torch_preload.import_torch(
             process, torch.path.get(""), list(python.path.get(())), torch.cuda.value
         )
     except (OSError, elf.BadElf) as error:
@@ -91,6 +91,15 @@ def read(
         extensions=s.known(tuple(one.extension for one in found), "compiled modules"),
         frameworks=s.known((framework,), "its libraries"),
     )
+
+
+def not_started(started: Opened) -> Optional[torch_preload.Imported]:
+    """The import that there is none of, where the interpreter itself cannot be started."""
+    stopping = started.stopping
+    if not stopping:
+        return None
+    error = f"{started.name} does not start: {stopping[0]}"
+    return torch_preload.Imported((started,), error, stopping, started.objects)
 
 
 def _required(look: Look) -> s.Fact[Mapping[str, str]]:

@@ -16,7 +16,7 @@ from ..binary.loader import NOT_FOUND, Object, Problem, Process
 from ..roots import Root
 from . import parts
 from .kernels import code_of
-from .linkage import TOLD
+from .linkage import TOLD, not_started
 
 #: Those whose import is played here.
 NAMES = ("tensorflow", "jax")
@@ -102,8 +102,12 @@ def _read(look: Look, one: s.Framework) -> s.Snapshot:
         process = Process(
             look.root, look.env, look.python.executable.get(""), cwd=look.cwd, check=check
         )
-        process.start()
-        done = _PLAYS[name](look, one, process)
+        dead = not_started(process.start())
+        done = (
+            plugins.Played(dead.opened, dead.error, dead.problems)
+            if dead
+            else _PLAYS[name](look, one, process)
+        )
         told = tuple(_libraries(look, name, process, done))
     except (OSError, elf.BadElf) as error:
         return s.Snapshot(libraries=s.unknown(f"the import of {name} cannot be played: {error}"))
