@@ -14,7 +14,7 @@ def parse(text: str) -> Parsed:
     document = lean.load(text)
     top = shapes.top(document)
     version = top.value("version", None)
-    shapes.known_version("" if version is None else str(version), "1", "version", "version 1")
+    shapes.known_version("" if version is None else str(version), "1", "version", "version 1", 1)
     manifest = top.table("manifest")
     members = [normalize(one) for one in manifest.texts("members")]
     entries = [_entry(one, members) for one in shapes.packages(document, "package")]
