@@ -20,9 +20,11 @@ from .locked import (
     complete,
     evidence_of,
     exact,
+    foreign,
     held,
     installed,
     matters,
+    of_cuda,
     severity,
     some,
     written,
@@ -72,9 +74,10 @@ def unreadable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """A lock file cannot be parsed.
 
     Each format is read strictly, as the tool that installs from it would: a line that pip would
-    refuse, a truncated TOML or YAML file, another version of the format, an included file that is
+    refuse, a truncated TOML or YAML file, a format without its version, an included file that is
     not there. A file in a working directory that no tool wrote and nobody named is a warning.
-    Where reading it needs a library that is not installed (PyYAML), that is said instead.
+    Where reading it needs a library that is not installed (PyYAML), or a newer preflight than
+    this, since the format is newer, that is said instead: its own tool can read it.
 
     Fix: write the lock again with its tool, or mend the line that is named.
     """
@@ -175,6 +178,9 @@ def _line(s: Snapshot, pin: Pin, version: str) -> str:
 
 # -- drift ------------------------------------------------------------------------------------
 
+#: What comes with a build of torch.
+_WITH_FRAMEWORK = ("triton", "pytorch-triton", "torchvision", "torchaudio")
+
 
 class Drift(NamedTuple):
     """An entry that what is installed does not meet; `found` empty: not installed."""
@@ -195,8 +201,10 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     that METADATA leaves out is read from version.py. Of several entries for one name, one must
     fit. A framework, CUDA library, NCCL or extension that differs from a lock which a tool wrote
     or somebody named fails, other drift warns. It only warns, too, where a vendor's build stands
-    in for the framework, and where most of the lock is not installed: then it is another
-    environment's.
+    in for the framework and its libraries, where a lock that nobody named has nvidia-* wheels
+    that are not there beside a framework that is (images bring CUDA otherwise; the ``link/*``
+    rules say whether it is found), and where most of the lock is not installed: then it is
+    another environment's.
 
     Fix: install what the lock says, or write the lock anew.
     """
@@ -218,14 +226,14 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             else:
                 yield NotApplicable(f"nothing of {one.path} is known to be installed")
             continue
-        foreign = not one.lock.named.value and there * 2 < len(one.pins)
-        grave = [d for d in drift if matters(m, d.pin.name) and not _vendor(s, d)]
-        hard = grave if one.strict and not foreign else []
+        others = foreign(s, one)
+        grave = [d for d in drift if matters(m, d.pin.name) and not _stood_in_for(s, one, d)]
+        hard = grave if one.strict and not others else []
         soft = [d for d in drift if d not in hard]
         if hard:
             yield _drift_finding(one, hard, FAIL)
         if soft:
-            yield _drift_finding(one, soft, WARN, foreign)
+            yield _drift_finding(one, soft, WARN, others)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -266,12 +274,19 @@ def _looked_for(s: Snapshot, pin: Pin) -> bool:
     return not pin.manager or s.python.packages_conda.known
 
 
-def _vendor(s: Snapshot, drift: Drift) -> bool:
-    """Whether a vendor's or own build is there, which no public version names."""
-    return any(
-        one.name.value == drift.pin.name and one.build.value in ("ngc", "source", "vendor")
-        for one in s.frameworks.get(())
-    )
+def _stood_in_for(s: Snapshot, one: Held, drift: Drift) -> bool:
+    """Whether something else is there in place of an entry.
+
+    A vendor's or own build, which no public version names, brings its libraries along, or finds
+    the image's. So do images that take the wheels of CUDA's libraries out again.
+    """
+    name = drift.pin.name
+    library = of_cuda(name) or name in _WITH_FRAMEWORK
+    own = [f for f in s.frameworks.get(()) if f.build.value in ("ngc", "source", "vendor")]
+    if own and (library or any(f.name.value == name for f in own)):
+        return True
+    left_out = of_cuda(name) and not drift.found and not one.lock.named.value
+    return left_out and bool(s.frameworks.value)
 
 
 def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = False) -> Finding:

@@ -9,6 +9,7 @@ from typing import Dict, Iterator, List, Tuple
 from ..lockfiles.versions import satisfies
 from ..matrix import Matrix, numbers
 from ..snapshot import Pin, Snapshot, Unmet
+from .lock_build import of_other_index
 from .locked import Held, evidence_of, exact, held, installed, matters, severity, some
 from .registry import FAIL, INFO, WARN, Evidence, Finding, NotApplicable, Outcome, Passed
 
@@ -96,10 +97,7 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
         return
     for name, pins in one.by_name().items():
         for first, second in combinations([pin for pin in pins if not pin.manager], 2):
-            version, other = exact(first), second
-            if version is None:
-                version, other = exact(second), first
-            if version is None or satisfies(version, other.spec):
+            if not _exclude(first, second):
                 continue
             yield _finding(
                 s, one, [first, second],
@@ -107,6 +105,15 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
                 f"one of {name}{first.spec}, {name}{second.spec}",
                 "No version meets both, and the installer refuses the whole file.",
             )  # fmt: skip
+
+
+def _exclude(first: Pin, second: Pin) -> bool:
+    """Whether no version meets both, of which one at least is exact."""
+    versions = [version for version in (exact(first), exact(second)) if version is not None]
+    # Of ==2.4.0 and ==2.4.0+cu121 the second version meets both.
+    return bool(versions) and not any(
+        satisfies(version, first.spec) and satisfies(version, second.spec) for version in versions
+    )
 
 
 def _needs(s: Snapshot, one: Held) -> Iterator[Finding]:
@@ -131,6 +138,8 @@ def _torch_pins(s: Snapshot, m: Matrix, one: Held) -> Iterator[Finding]:
     default = m.default_torch(release, arch)
     if default is None or local not in ("", default["variant"]):
         return
+    if not local and of_other_index(one, torch, s):
+        return  # another build, with pins of its own
     for line in m.pins(release, arch):
         name, _, wanted = line.partition(";")[0].strip().partition("==")
         name = name.partition("[")[0].strip()
