@@ -229,7 +229,8 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         others = foreign(s, one)
         grave = [d for d in drift if matters(m, d.pin.name) and not _stood_in_for(s, one, d)]
         hard = grave if one.strict and not others else []
-        soft = [d for d in drift if d not in hard]
+        kept = set(hard)
+        soft = [d for d in drift if d not in kept]
         if hard:
             yield _drift_finding(one, hard, FAIL)
         if soft:

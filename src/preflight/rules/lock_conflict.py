@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from ..lockfiles.versions import satisfies
 from ..matrix import Matrix, numbers
@@ -19,6 +18,8 @@ RESOLVED = (
     "uv", "poetry", "pdm", "pylock", "pipfile",
     "conda-lock", "conda-explicit", "conda-list", "pixi",
 )  # fmt: skip
+#: Of more constraints of one name than this none is looked at.
+LIMITS = 20
 
 
 def conflict(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -96,9 +97,9 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
     if one.lock.format.value in RESOLVED:
         return
     for name, pins in one.by_name().items():
-        for first, second in combinations([pin for pin in pins if not pin.manager], 2):
-            if not _exclude(first, second):
-                continue
+        both = _excluding([pin for pin in pins if not pin.manager])
+        if both:
+            first, second = sorted(both, key=lambda pin: pin.line)
             yield _finding(
                 s, one, [first, second],
                 f"{name}{first.spec} and {name}{second.spec} exclude each other",
@@ -107,13 +108,16 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
             )  # fmt: skip
 
 
-def _exclude(first: Pin, second: Pin) -> bool:
-    """Whether no version meets both, of which one at least is exact."""
-    versions = [version for version in (exact(first), exact(second)) if version is not None]
-    # Of ==2.4.0 and ==2.4.0+cu121 the second version meets both.
-    return bool(versions) and not any(
-        satisfies(version, first.spec) and satisfies(version, second.spec) for version in versions
-    )
+def _excluding(pins: List[Pin]) -> Optional[Tuple[Pin, Pin]]:
+    """The first two entries of one name that no version meets, where one of them is exact."""
+    pinned = [pin for pin in pins if exact(pin) is not None]
+    if len(pins) < 2 or not pinned:
+        return None
+    # ==2.4.0 takes 2.4.0+cu121, and not the other way round: that version has to meet all.
+    best = next((pin for pin in pinned if "+" in pin.spec), pinned[0])
+    version = exact(best) or ""
+    other = next((pin for pin in pins if not satisfies(version, pin.spec)), None)
+    return (best, other) if other else None
 
 
 def _needs(s: Snapshot, one: Held) -> Iterator[Finding]:
@@ -248,7 +252,7 @@ def _constrained(s: Snapshot, one: Held, looked: List[Held]) -> Iterator[Finding
     for other in (each for each in looked if each.constraints):
         bound = other.by_name()
         for pin in one.pins:
-            for limit in bound.get(pin.name, []):
+            for limit in bound.get(pin.name, [])[:LIMITS]:
                 fixed, asked = exact(limit), exact(pin)
                 excluded = (fixed is not None and pin.spec and not satisfies(fixed, pin.spec)) or (
                     asked is not None and limit.spec and not satisfies(asked, limit.spec)
