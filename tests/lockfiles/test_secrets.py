@@ -4,6 +4,7 @@ import pytest
 
 from preflight.lockfiles import applying, document
 from preflight.lockfiles.model import shown, without_credentials
+from preflight.probes.system import environment
 from preflight.snapshot import Snapshot, known
 from preflight.snapshot_json import to_json
 
@@ -77,3 +78,8 @@ def test_conda(line):
     assert "s3cret" not in _said("environment.yml", f"dependencies:\n  - {line}\n")
     text = f"@EXPLICIT\n{line}#s3\n"
     assert "s3cret" not in _said("explicit.txt", text)
+
+
+def test_variables():
+    seen = environment({"PIP_CONSTRAINT": "https://me:s3cret@host/c.txt /etc/c.txt"}, "x")
+    assert seen.value == {"PIP_CONSTRAINT": "https://host/c.txt /etc/c.txt"}

@@ -312,6 +312,22 @@ def test_what_no_lock_names_is_drift_when_asked():
     assert "1 packages are installed and in no lock: other 1.0" in found.summary
 
 
+@pytest.mark.parametrize(
+    ("text", "path", "extra"),
+    [
+        ("numpy==2.0\n-e .\n", "requirements.txt", False),
+        (uv_lock("numpy==2.0"), "uv.lock", False),
+        ("numpy==2.0\n", "requirements.txt", True),
+    ],
+)
+def test_the_project_itself_is_no_extra(text, path, extra):
+    seen = live(text, {"numpy": "2.0", "job": "1.0"}, path=path, named=True, python="3.12.1")
+    exact = replace(seen.locks.value[0], exact=s.known(True, "--exact"))
+    origin = s.Origin("job", "1.0", "file:///work", editable="yes")
+    seen = with_python(replace(seen, locks=s.known((exact,), "x")), origins=(origin,))
+    assert bool(findings(DRIFTED, seen)) is extra
+
+
 # -- hashes -----------------------------------------------------------------------------------
 
 
@@ -324,6 +340,8 @@ def altered(*rows):
     [
         (("torch", "torch/lib/libc10.so", "has another sha256"), "fail"),
         (("torch", "torch/lib/libc10.so", "is missing"), "warn"),
+        (("torch", "torch/lib/libc10.so", "has 8 bytes, recorded are 12"), "fail"),
+        (("torch", "torch/lib/libc10.so", "has 8 bytes, recorded are 12, and is whole: …"), "warn"),
         (("requests", "requests/api.py", "has another sha256"), "warn"),
         (("torch", "torch-2.6.0.dist-info/METADATA", "has another sha256"), "info"),
     ],

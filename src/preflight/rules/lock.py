@@ -256,6 +256,9 @@ def _extra(s: Snapshot, looked: List[Held]) -> Iterator[Finding]:
     if not any(one.lock.exact.value for one in looked) or not complete(s):
         return
     named = {pin.name for one in looked for pin in one.pins} | {"pip", "setuptools", "wheel"}
+    if "" in named or any(one.lock.format.value != "requirements" for one in looked):
+        # "-e ." has no name, and the project of uv.lock, poetry.lock, … is no entry of its own.
+        named |= {one.package for one in s.python.origins.get(()) if one.editable}
     extra = sorted(f"{name} {v}" for name, v in s.python.packages.get({}).items()
                    if name not in named)  # fmt: skip
     if extra:
@@ -325,7 +328,8 @@ def hash_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     file by its hash. Where an entry of a lock names one artefact with its hash (a URL, a conda
     package), and the installation says which one it was from, those two are compared. Code that
     was changed in a distribution that matters fails; a file that is gone warns here, since the
-    ``link/*`` rules say whether it is needed; texts and metadata are only mentioned.
+    ``link/*`` rules say whether it is needed, and so does a library of another size that is
+    whole (images strip and patch them); texts and metadata are only mentioned.
 
     After an installation from an index nothing records the hash of the wheel itself, so the hashes
     of most lock entries cannot be checked any more.
@@ -363,8 +367,9 @@ def _by_package(rows: Tuple[Altered, ...]) -> Dict[str, List[Altered]]:
 def _altered(s: Snapshot, m: Matrix, package: str, files: List[Altered]) -> Finding:
     code = [one for one in files if not one.file.endswith(TEXTS)]
     changed = [one for one in code if "missing" not in one.problem]
-    grade = FAIL if changed and matters(m, package) else WARN if code else INFO
-    first = (changed or code or files)[0]
+    damaged = [one for one in changed if "is whole" not in one.problem]
+    grade = FAIL if damaged and matters(m, package) else WARN if code else INFO
+    first = (damaged or changed or code or files)[0]
     more = f", and {len(files) - 1} more of its files" if len(files) > 1 else ""
     return Finding(
         summary=f"{first.file} of {package} {first.problem}{more}",
