@@ -312,6 +312,19 @@ def test_what_no_lock_names_is_drift_when_asked():
     assert "1 packages are installed and in no lock: other 1.0" in found.summary
 
 
+def test_what_a_group_of_the_lock_brings_is_in_the_lock():
+    text = uv_lock("numpy==2.0", "pytest==8") + (
+        '[[package]]\nname = "job"\nversion = "1"\nsource = { virtual = "." }\n'
+        'dependencies = [{ name = "numpy" }]\n[package.dev-dependencies]\n'
+        'dev = [{ name = "pytest" }]\n'
+    )
+    have = {"numpy": "2.0", "pytest": "8", "other": "1"}
+    seen = live(text, have, path="uv.lock", named=True, python="3.12.1")
+    exact = replace(seen.locks.value[0], exact=s.known(True, "--exact"))
+    (found,) = findings(DRIFTED, replace(seen, locks=s.known((exact,), "x")))
+    assert found.fix[0] == "pip uninstall other"
+
+
 @pytest.mark.parametrize(
     ("text", "path", "extra"),
     [

@@ -256,6 +256,8 @@ def _extra(s: Snapshot, looked: List[Held]) -> Iterator[Finding]:
     if not any(one.lock.exact.value for one in looked) or not complete(s):
         return
     named = {pin.name for one in looked for pin in one.pins} | {"pip", "setuptools", "wheel"}
+    # Groups and extras are in the lock too, whether this environment was made with them or not.
+    named |= {pin.name for one in looked for pin in one.lock.entries.get(()) if pin.group}
     if "" in named or any(one.lock.format.value != "requirements" for one in looked):
         # "-e ." has no name, and the project of uv.lock, poetry.lock, … is no entry of its own.
         named |= {one.package for one in s.python.origins.get(()) if one.editable}
