@@ -183,7 +183,7 @@ def test_an_editable_checkout(image, remote, written, packed):
     origin(image, "thing", "1", url="file:///src/r/py", dir_info={"editable": True})
     (one,) = body(write(image))
     expected = f"-e {written}@{commit}#egg=thing&subdirectory=py"
-    assert one == (expected if written else "-e file:///src/r/py")
+    assert one == (expected if written else "-e file:///src/r/py#egg=thing")
 
 
 def test_an_editable_install_whose_source_is_gone(image):

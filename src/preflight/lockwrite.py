@@ -224,7 +224,8 @@ def _editable(root: Root, name: str, version: str, url: str) -> _Entry:
         return _Entry(name, version, text, "an editable install whose source is not found")
     checkout = _checkout(root, folder)
     if checkout is None:
-        return _Entry(name, version, f"-e {url}", note="a directory of this machine")
+        # With the name, what is installed can be told from what is not in the lock.
+        return _Entry(name, version, f"-e {url}#egg={name}", note="a directory of this machine")
     remote, commit, below = checkout
     inside = f"&subdirectory={quote(below)}" if below else ""
     text = f"-e git+{remote}@{commit}#egg={name}{inside}"

@@ -3,6 +3,8 @@
 import base64
 import hashlib
 import os
+import shutil
+import subprocess
 
 import pytest
 from hypothesis import given, settings
@@ -55,6 +57,31 @@ TORCH = {
     "torch/version.py": "__version__ = '2'",
     "../../../bin/torchrun": "#!/env/bin/python",
 }
+
+
+@pytest.mark.skipif(not shutil.which("strip"), reason="strip is not here")
+def test_a_library_that_was_stripped_is_whole_and_one_that_was_cut_is_not(image):
+    install(image, "torch", "2", {"torch/lib/libc10.so": "machine code"})
+    file = image.folder / f"{SITE[1:]}/torch/lib/libc10.so"
+    made = build_library(file)
+    ((_owner, _file, problem),) = rows(image)
+    assert problem.endswith("and is whole: stripped, patched or another build")
+    subprocess.run(["strip", "--strip-unneeded", str(file)], check=True)
+    stripped = file.read_bytes()
+    assert len(stripped) < made
+    ((_owner, _file, problem),) = rows(image)
+    assert problem.startswith(f"has {len(stripped)} bytes, recorded are 12, and is whole")
+    for cut in (40, 64, len(stripped) // 2, len(stripped) - 1):
+        file.write_bytes(stripped[:cut])
+        assert rows(image)[0][2] == f"has {cut} bytes, recorded are 12"
+
+
+def build_library(file):
+    """Compiles a library with symbols that strip removes; its size."""
+    source = "static int a(void) { return 1; } int b(void) { return a(); }"
+    command = ["cc", "-g", "-shared", "-fPIC", "-x", "c", "-", "-o", str(file)]
+    subprocess.run(command, input=source.encode(), check=True)
+    return file.stat().st_size
 
 
 def test_an_environment_as_it_was_installed(image):

@@ -1,5 +1,6 @@
 """Rules about lock files: each with what breaks it and what is healthy."""
 
+import time
 from dataclasses import replace
 
 import pytest
@@ -70,6 +71,51 @@ def test_a_healthy_lock_has_no_finding(name):
     have = {"torch": "2.6.0", "numpy": "2.1.0", "nvidia-nccl-cu12": "2.21.5"}
     seen = live(text, have, torch=torch("12.4", "2.6.0+cu124"), gpus=[A100])
     assert findings(name, seen) == []
+
+
+def uv_lock(*packages, python=">=3.12"):
+    """A uv.lock of packages that have wheels for CPython 3.12 only."""
+    text = f'version = 1\nrequires-python = "{python}"\n'
+    for name in packages:
+        name, _, version = name.partition("==")
+        text += (
+            f'[[package]]\nname = "{name}"\nversion = "{version}"\n'
+            'source = { registry = "https://pypi.org/simple" }\n'
+            f'wheels = [{{ url = "https://h/{name}-{version}-cp312-cp312-linux_x86_64.whl", '
+            f'hash = "sha256:{"a" * 64}" }}]\n'
+        )
+    return text
+
+
+def test_the_lock_of_another_environment_stops_no_job():
+    there = {
+        "torch": torch("11.8", "2.0.1+cu118"),
+        "gpus": [A100],
+        "driver": {"version": "470.82.01"},
+        "python": "3.10.1",
+        "path": "uv.lock",
+        "packages": {"torch": "2.0.1", "numpy": "1.26"},
+    }
+    text = uv_lock("torch==2.9.0", "a==1", "b==1", "c==1")
+    for name in ALL:
+        assert "fail" not in words(name, live(text, named=False, **there)), name
+    assert words(CONFLICT, live(text, named=True, **there)) == ["fail"]
+    assert words(PLATFORM, live(text, named=True, **there)) == ["fail"]
+    assert words(UNSUPPORTED, live(text, named=True, **there)) == ["fail"]
+
+
+def test_a_lock_of_a_newer_format_is_not_judged_and_not_refused():
+    for path, text in [
+        ("uv.lock", "version = 2\n"),
+        ("poetry.lock", '[metadata]\nlock-version = "3.0"\n'),
+        ("pdm.lock", '[metadata]\nlock_version = "5.0"\n'),
+        ("pylock.toml", 'lock-version = "2.0"\n'),
+        ("Pipfile.lock", '{"_meta": {"pipfile-spec": 7}}'),
+    ]:
+        assert words(UNREADABLE, live(text, path=path, named=False)) == ["n/a"], path
+        assert words(UNREADABLE, live(text, path=path, named=True)) == ["unknown"], path
+    for text in ("version = 0\n", "", "version = true\n"):
+        assert words(UNREADABLE, live(text, path="uv.lock", named=False)) == ["fail"], text
 
 
 # -- unreadable -------------------------------------------------------------------------------
@@ -207,6 +253,51 @@ def test_a_vendors_build_only_warns():
     assert words(DRIFTED, seen) == ["warn"]
 
 
+WHEELS = "nvidia-cublas-cu12==12.8.4.1\nnvidia-nccl-cu12==2.27.3\ntriton==3.4.0\n"
+OTHERS = "".join(f"other{n}==1.0\n" for n in range(9))
+HAVE_OTHERS = {f"other{n}": "1.0" for n in range(9)}
+
+
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.parametrize("build", ["ngc", "source", "vendor"])
+def test_a_vendors_build_stands_in_for_the_libraries_of_the_public_one_too(build, named):
+    text = GENERATED + "torch==2.8.0\n" + WHEELS + OTHERS
+    there = {**torch("13.0", "2.9.0a0+145a3a7bda.nv25.10"), "build": build}
+    have = {"torch": "2.9.0a0+145a3a7bda.nv25.10", **HAVE_OTHERS}
+    assert words(DRIFTED, live(text, have, torch=there, named=named)) == ["warn"]
+
+
+def test_cudas_wheels_that_an_image_took_out_again_warn_and_fail_where_the_lock_was_named():
+    text = GENERATED + "torch==2.8.0\n" + WHEELS.replace("triton==3.4.0\n", "") + OTHERS
+    have = {"torch": "2.8.0", **HAVE_OTHERS}
+    there = torch("12.8", "2.8.0+cu128")
+    assert words(DRIFTED, live(text, have, torch=there, named=False)) == ["warn"]
+    assert words(DRIFTED, live(text, have, torch=there, named=True)) == ["fail"]
+    moved = {**have, "nvidia-cublas-cu12": "12.8.4.1", "nvidia-nccl-cu12": "2.21.5"}
+    assert words(DRIFTED, live(text, moved, torch=there, named=False)) == ["fail"]
+    without = {k: v for k, v in have.items() if k != "torch"}
+    assert "fail" in words(DRIFTED, live(text, without, named=False))
+
+
+def test_bindings_in_plain_python_are_no_library_of_cuda():
+    text = GENERATED + "nvidia-ml-py==12.560.30\n"
+    assert words(DRIFTED, live(text, {"nvidia-ml-py": "13.580.65"})) == ["warn"]
+
+
+@pytest.mark.parametrize(
+    ("comment", "line", "expected"),
+    [
+        ("# To update: pip freeze > requirements.txt", "torch>=2.0,<2.4", "warn"),
+        ("# then run uv pip compile", "torch==2.4.*", "warn"),
+        ("# pip freeze", "torch==2.4.0", "fail"),
+        ("## The following requirements were added by pip freeze:", "torch==2.4.0", "fail"),
+    ],
+)
+def test_people_who_mention_a_tool_are_no_tool(comment, line, expected):
+    seen = live(f"{comment}\n{line}\nnumpy==2.0\n", {"torch": "2.6.0", "numpy": "2.0"})
+    assert words(DRIFTED, seen) == [expected]
+
+
 def test_both_kinds_of_drift_are_told_apart():
     text = GENERATED + "torch==2.6.0\nnumpy==1.0\nrequests==2.0\n"
     seen = live(text, {"torch": "2.5.1", "numpy": "2.0", "requests": "2.0"})
@@ -221,6 +312,35 @@ def test_what_no_lock_names_is_drift_when_asked():
     assert "1 packages are installed and in no lock: other 1.0" in found.summary
 
 
+def test_what_a_group_of_the_lock_brings_is_in_the_lock():
+    text = uv_lock("numpy==2.0", "pytest==8") + (
+        '[[package]]\nname = "job"\nversion = "1"\nsource = { virtual = "." }\n'
+        'dependencies = [{ name = "numpy" }]\n[package.dev-dependencies]\n'
+        'dev = [{ name = "pytest" }]\n'
+    )
+    have = {"numpy": "2.0", "pytest": "8", "other": "1"}
+    seen = live(text, have, path="uv.lock", named=True, python="3.12.1")
+    exact = replace(seen.locks.value[0], exact=s.known(True, "--exact"))
+    (found,) = findings(DRIFTED, replace(seen, locks=s.known((exact,), "x")))
+    assert found.fix[0] == "pip uninstall other"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "extra"),
+    [
+        ("numpy==2.0\n-e .\n", "requirements.txt", False),
+        (uv_lock("numpy==2.0"), "uv.lock", False),
+        ("numpy==2.0\n", "requirements.txt", True),
+    ],
+)
+def test_the_project_itself_is_no_extra(text, path, extra):
+    seen = live(text, {"numpy": "2.0", "job": "1.0"}, path=path, named=True, python="3.12.1")
+    exact = replace(seen.locks.value[0], exact=s.known(True, "--exact"))
+    origin = s.Origin("job", "1.0", "file:///work", editable="yes")
+    seen = with_python(replace(seen, locks=s.known((exact,), "x")), origins=(origin,))
+    assert bool(findings(DRIFTED, seen)) is extra
+
+
 # -- hashes -----------------------------------------------------------------------------------
 
 
@@ -233,6 +353,8 @@ def altered(*rows):
     [
         (("torch", "torch/lib/libc10.so", "has another sha256"), "fail"),
         (("torch", "torch/lib/libc10.so", "is missing"), "warn"),
+        (("torch", "torch/lib/libc10.so", "has 8 bytes, recorded are 12"), "fail"),
+        (("torch", "torch/lib/libc10.so", "has 8 bytes, recorded are 12, and is whole: …"), "warn"),
         (("requests", "requests/api.py", "has another sha256"), "warn"),
         (("torch", "torch-2.6.0.dist-info/METADATA", "has another sha256"), "info"),
     ],
@@ -326,6 +448,10 @@ def test_the_build_that_is_installed_is_meant_too():
         ("numpy==1.26.4\nnumpy==2.0.0\n", "fail"),
         ("numpy==1.26.4\nnumpy>=2\n", "fail"),
         ("numpy==1.26.4\nnumpy<2\n", "pass"),
+        # pip and uv take 2.4.0+cu121, which meets both.
+        ("torch==2.4.0\ntorch==2.4.0+cu121\n" + INDEX.format("cu121"), "pass"),
+        ("torch==2.4.0+cu118\ntorch==2.4.0+cu121\n", "fail"),
+        ("numpy==2.4.0\nnumpy==2.4.0+x,<2\n", "fail"),
         ("numpy==1.26.4 ; python_version < '3.10'\nnumpy==2.0.0 ; python_version >= '3.10'\n",
          "pass"),
         # torch's own wheel pins its NCCL.
@@ -481,6 +607,52 @@ def test_a_locked_build_is_judged_as_an_installed_one(text, driver, gpu, python,
     seen = snap(driver={"version": driver}, gpus=[gpu], python=python,
                 os={"arch": "x86_64"}, locks=lock(text))  # fmt: skip
     assert words(UNSUPPORTED, seen) == [expected]
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "expected"),
+    [
+        ("torch==2.6.0\n", "--index-url https://download.pytorch.org/whl/cu118", "pass"),
+        ("torch==2.6.0\n", "--extra-index-url https://host/pytorch-wheels/cu118", "pass"),
+        ("torch==2.6.0\n", "--torch-backend auto", "n/a"),
+        ("torch==2.6.0\n", "-f https://nexus.example.com/simple", "n/a"),
+        ("torch==2.6.0\n", "--index-url https://mirrors.aliyun.com/pypi/simple/", "fail"),
+        # What a tool resolved has its local part, where the index has one.
+        (GENERATED + "torch==2.6.0\n", "--index-url https://nexus.example.com/simple", "fail"),
+        # There is no 2.9.0 in cu118, so PyPI's is taken, where that is asked.
+        (INDEX.format("cu118") + "torch==2.9.0\n", "", "fail"),
+        ("torch==2.9.0\n", "--index-url https://download.pytorch.org/whl/cu118", "n/a"),
+    ],
+)
+def test_a_plain_version_is_the_build_that_the_indexes_have(text, told, expected):
+    seen = snap(driver={"version": "470.82.01"}, gpus=[A100], python="3.11",
+                os={"arch": "x86_64"}, locks=lock(text))  # fmt: skip
+    told = (told,) if told else ()
+    assert words(UNSUPPORTED, with_python(seen, indexes=told)) == [expected]
+
+
+@pytest.mark.parametrize("line", ["x==1.{}\n", "x>={}\n", "x<9,>={}\n"])
+def test_many_entries_of_one_name_are_one_finding_in_no_time(line):
+    seen = snap(locks=lock("".join(line.format(n) for n in range(5000))))
+    started = time.process_time()
+    assert len(outcomes(CONFLICT, seen)) == 1
+    assert time.process_time() - started < 2  # each with each took minutes
+
+
+@pytest.mark.parametrize(
+    ("text", "told", "expected"),
+    [
+        (INDEX.format("cu126"), "", "pass"),
+        ("", "--index-url https://host/pytorch-wheels/cu126", "pass"),
+        ("", "--index-url https://pypi.tuna.tsinghua.edu.cn/simple", "fail"),
+        ("", "", "fail"),
+    ],
+)
+def test_the_pins_of_pypis_torch_are_not_those_of_another_index(text, told, expected):
+    text = GENERATED + text + "torch==2.6.0\nnvidia-cublas-cu12==12.6.4.1\n"
+    told = (told,) if told else ()
+    seen = with_python(snap(locks=lock(text), os={"arch": "x86_64"}), indexes=told)
+    assert words(CONFLICT, seen) == [expected]
 
 
 def test_the_fix_is_of_the_rule_that_it_fails():

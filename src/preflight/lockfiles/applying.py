@@ -133,15 +133,19 @@ def _decided(parsed: Parsed, target: Target) -> List[Tuple[str, str]]:
 
     The reason is empty where it is for the target as the lock says it by itself.
     """
-    wants = _Graph(parsed, target).wanted if parsed.graph else _Marked(parsed, target).wanted
+    graph = _Graph(parsed, target) if parsed.graph else None
+    wants = graph.wanted if graph else _Marked(parsed, target).wanted
     here = wants(frozenset(parsed.defaults))
+    unsure = graph.of_some_members(here) if graph else set()
     others: Dict[int, List[str]] = {}
     for switch in parsed.switches[:SWITCHES]:
         if switch not in parsed.defaults:
             for number in wants(frozenset({*parsed.defaults, switch})) - here:
                 others.setdefault(number, []).append(switch)
     return [
-        _reason(parsed, number, target, number in here, others.get(number, []))
+        ("", "?")
+        if number in unsure
+        else _reason(parsed, number, target, number in here, others.get(number, []))
         for number in range(len(parsed.entries))
     ]
 
@@ -290,9 +294,27 @@ class _Graph:
             if one.name not in needed and not one.optional
         }
 
-    def wanted(self, active: FrozenSet[str]) -> Set[int]:
-        """The entries that are needed with these groups and extras of the project, by index."""
-        starts = {(number, extra) for number in self.roots for extra in ("", *_extras(active))}
+    def of_some_members(self, here: Set[int]) -> Set[int]:
+        """What only some members of a workspace need that is no project itself.
+
+        Nothing says whether the environment is that of all members or of one
+        (`uv sync --package`).
+        """
+        members = [number for number in self.roots if self.entries[number].name]
+        if len(members) < 2 or not all(self.entries[number].optional for number in members):
+            return set()
+        by_all = set(here)
+        for number in members[:SWITCHES]:
+            by_all &= self.wanted(frozenset(), {number})
+        return {number for number in here - by_all if not self.entries[number].root}
+
+    def wanted(self, active: FrozenSet[str], roots: Optional[Set[int]] = None) -> Set[int]:
+        """The entries that are needed with these groups and extras of the project, by index.
+
+        `roots`: of these members of a workspace alone.
+        """
+        roots = roots or self.roots
+        starts = {(number, extra) for number in roots for extra in ("", *_extras(active))}
         names: Set[str] = set()
         seen = starts
         for _ in range(ROUNDS):

@@ -11,7 +11,7 @@ from typing import List, Tuple
 
 from . import conda_spec, requirements
 from .conda_environment import entry, exported
-from .model import Artefact, BadLock, Entry, Parsed
+from .model import Artefact, BadLock, Entry, Parsed, shown
 
 _PLATFORM = re.compile(r"#\s*platform:\s*(\S+)\s*$")
 
@@ -43,7 +43,7 @@ def _explicit(line: str, number: int) -> Entry:
     place, digest = conda_spec.split_hash(line, number)
     archive = conda_spec.of_url(place)
     if not archive:
-        raise BadLock(number, f"{line[:80]!r} is no package of conda: name-version-build.conda")
+        raise BadLock(number, f"{shown(line)} is no package of conda: name-version-build.conda")
     url = conda_spec.without_secrets(place)
     return Entry(
         archive.name,
@@ -64,7 +64,7 @@ def _pip(line: str, number: int) -> Entry:
     except BadLock as error:
         raise BadLock(number, error.reason) from None
     if len(found) != 1:
-        raise BadLock(number, f"# pip {line[:80]} is no package")
+        raise BadLock(number, f"# pip {shown(line)} is no package")
     return found[0]._replace(line=number)
 
 

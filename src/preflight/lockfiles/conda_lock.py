@@ -6,7 +6,17 @@ import re
 from typing import Iterator, Optional, Tuple
 
 from . import conda_spec
-from .model import Artefact, BadLock, Entry, Need, NoLock, Parsed, normalize, without_credentials
+from .model import (
+    Artefact,
+    BadLock,
+    Entry,
+    Need,
+    NoLock,
+    Parsed,
+    normalize,
+    other_version,
+    without_credentials,
+)
 from .yaml_nodes import Mapping, Node, items, load, mapping, needed, text, texts
 
 #: The category that is always installed; another one only when asked for.
@@ -22,7 +32,8 @@ def parse(text_: str) -> Parsed:
     version = text(top.values.get("version"), "'version'")
     if version != "1":
         said = f"version {version[:20]}" if version else "no version"
-        raise BadLock(_line(top, "version"), f"conda-lock file of {said}: 1 can be read")
+        why = f"conda-lock file of {said}: 1 can be read"
+        raise other_version(_line(top, "version"), why, version, 1)
     if "package" not in top.values:
         raise BadLock(top.line, "has no 'package'")
     metadata = mapping(top.values.get("metadata"), "'metadata'")

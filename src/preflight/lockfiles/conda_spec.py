@@ -9,7 +9,7 @@ import posixpath
 import re
 from typing import Dict, NamedTuple, Optional, Tuple
 
-from .model import BadLock, without_credentials
+from .model import BadLock, shown, without_credentials
 
 #: More is no spec and no address of a package.
 LENGTH = 2000
@@ -48,7 +48,7 @@ def parse(text: str, line: int) -> Spec:
     """A MatchSpec. Raises BadLock."""
     whole = text.strip()
     if len(whole) > LENGTH:
-        raise BadLock(line, f"{_short(whole)} is longer than any package is written")
+        raise BadLock(line, f"{shown(whole)} is longer than any package is written")
     text = re.split(r"\s+#|^#| if ", whole)[0].strip()
     if text.endswith(_EXTENSIONS) or "://" in text.split("::")[0] and is_archive(text):
         return _of_url(text, line)
@@ -58,10 +58,10 @@ def parse(text: str, line: int) -> Spec:
     text = text.rpartition(":")[2].strip()
     found = _NAME.match(text)
     if not found:
-        raise BadLock(line, f"{_short(whole)} names no package")
+        raise BadLock(line, f"{shown(whole)} names no package")
     name, rest = found.group(), text[found.end() :]
     if rest and rest[0] not in " =<>!~":
-        raise BadLock(line, f"{_short(whole)} is no package that conda can be asked for")
+        raise BadLock(line, f"{shown(whole)} is no package that conda can be asked for")
     version, build = version_and_build(rest)
     channel, subdir = _channel(within.get("channel", channel))
     if "version" in within:
@@ -110,7 +110,7 @@ def _spelled(version: str, build: str) -> str:
 def _usable(version: str, whole: str, line: int) -> None:
     """Refuses an operator without a version, as conda does."""
     if re.search(r"[=<>!~](?:[,|)]|$)|^[,|]|[,|]$|[,|][,|]", version):
-        raise BadLock(line, f"{_short(whole)} has an operator without a version")
+        raise BadLock(line, f"{shown(whole)} has an operator without a version")
 
 
 def _brackets(text: str, whole: str, line: int) -> Tuple[str, Dict[str, str]]:
@@ -122,7 +122,7 @@ def _brackets(text: str, whole: str, line: int) -> Tuple[str, Dict[str, str]]:
     while at < len(inner):
         one = _IN_BRACKETS.match(inner, at)
         if not one or one.end() == at:
-            raise BadLock(line, f"{_short(whole)}: what is in brackets cannot be read")
+            raise BadLock(line, f"{shown(whole)}: what is in brackets cannot be read")
         keys[one.group(1)] = one.group(2).strip("\"' ")
         at = one.end()
     return text[: found.start()].strip(), keys
@@ -139,7 +139,7 @@ def _of_url(text: str, line: int) -> Spec:
     place, digest = split_hash(text, line)
     archive = of_url(place)
     if not archive:
-        raise BadLock(line, f"{_short(text)} is no package of conda: name-version-build.conda")
+        raise BadLock(line, f"{shown(text)} is no package of conda: name-version-build.conda")
     return Spec(
         archive.name,
         "==" + archive.version,
@@ -166,7 +166,7 @@ def is_subdir(text: str) -> bool:
 def split_hash(text: str, line: int) -> Tuple[str, str]:
     """(URL, "md5:…" or "sha256:…") of `URL#HASH`, `URL#sha256:HASH`. Raises BadLock."""
     if len(text) > LENGTH:
-        raise BadLock(line, f"{_short(text)} is longer than any address")
+        raise BadLock(line, f"{shown(text)} is longer than any address")
     place, mark, digest = text.partition("#")
     if not mark:
         return place, ""
@@ -197,7 +197,3 @@ def of_url(url: str) -> Optional[Archive]:
 def without_secrets(url: str) -> str:
     """A URL without user, password and the token that a private channel has in its path."""
     return re.sub(r"(^|/)t/[^/]+/(?=[^/])", r"\1", without_credentials(url)) if url else ""
-
-
-def _short(text: str) -> str:
-    return repr(text if len(text) <= 80 else text[:77] + "...")

@@ -10,7 +10,17 @@ from typing import Optional, Tuple
 from .. import snapshot as s
 from . import read
 from .applying import Target, record
-from .model import CONSTRAINTS, LOCK, REQUIREMENTS, BadLock, NeedsLibrary, NoLock, Parsed, normalize
+from .model import (
+    CONSTRAINTS,
+    LOCK,
+    REQUIREMENTS,
+    BadLock,
+    NeedsLibrary,
+    NewerFormat,
+    NoLock,
+    Parsed,
+    normalize,
+)
 
 
 def load(
@@ -49,7 +59,7 @@ def broken(path: str, error: BadLock, named: bool = False, role: str = "") -> s.
         named=s.known(named, path),
         role=s.known(role, path) if role else s.UNKNOWN,
     )
-    if isinstance(error, NeedsLibrary):
+    if isinstance(error, (NeedsLibrary, NewerFormat)):
         return replace(made, entries=s.unknown(str(error), path))
     return replace(made, problem=s.known(str(error), path), entries=s.unknown(str(error), path))
 

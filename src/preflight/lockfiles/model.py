@@ -38,6 +38,17 @@ class NeedsLibrary(BadLock):
         self.extra = extra
 
 
+class NewerFormat(BadLock):
+    """A lock file that may be well, of a format that was made after what is known here."""
+
+
+def other_version(line: int, reason: str, given: str, newest: int) -> BadLock:
+    """The error for a version of a format, of which `newest` is the newest that is known."""
+    number = re.match(r"\d{1,9}", given)
+    newer = number is not None and int(number.group()) > newest
+    return NewerFormat(line, reason) if newer else BadLock(line, reason)
+
+
 class Artefact(NamedTuple):
     """A file that an entry may be installed from."""
 
@@ -117,9 +128,31 @@ def normalize(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+#: Parameters that open what a URL names: signatures of object stores, tokens.
+_SECRET = re.compile(
+    r"(?<=[?&;])[\w.-]*(?:signature|token|secret|password|passwd|credential|api_?key|accesskey)"
+    r"[\w.-]*=[^&;#\s]*&?|(?<=[?&;])(?:sig|key|auth)=[^&;#\s]*&?",
+    re.I,
+)
+
+
 def without_credentials(url: str) -> str:
-    """A URL whose user and password are left out; variables as in ${TOKEN} stay."""
-    return re.sub(r"(?<=://)[^/@\s]*@", "", url)
+    """A URL whose user, password and secret parameters are left out; ${TOKEN} goes with them.
+
+    A password may hold an @ that nobody encoded: what is before the last one is no host.
+    """
+    if "@" in url:
+        url = re.sub(r"(?<=://)[^/?#\s]*@", "", url)
+    if "?" in url:
+        url, found = _SECRET.subn("", url)
+        url = re.sub(r"[?&;]+(?=#|\s|$)", "", url) if found else url
+    return url
+
+
+def shown(text: str) -> str:
+    """A text of a file, short and quoted, as it may stand in a message."""
+    text = re.sub(r"(^|/)t/[^/\s]+/(?=[^/])", r"\1", without_credentials(text))
+    return repr(text if len(text) <= 80 else text[:77] + "...")
 
 
 def line_of(text: str, at: int) -> int:

@@ -22,7 +22,7 @@ def parse(text: str) -> Parsed:
     document = lean.load(text)
     metadata = shapes.top(document).table("metadata")
     version = metadata.text("lock_version")
-    shapes.known_version(version, r"4(\.\d+)*", "lock_version", "4.x")
+    shapes.known_version(version, r"4(\.\d+)*", "lock_version", "4.x", 4)
     tables = shapes.packages(document, "package")
     graph = not any("groups" in one.values for one in tables)
     entries = tuple(_entry(one, metadata) for one in tables)

@@ -19,7 +19,7 @@ def parse(text: str) -> Parsed:
     top = Table(_read(text), 1)
     meta = top.table("_meta")
     spec = str(meta.values.get("pipfile-spec", ""))
-    shapes.known_version(spec, "6", "pipfile-spec", "pipfile-spec 6")
+    shapes.known_version(spec, "6", "pipfile-spec", "pipfile-spec 6", 6)
     sources = {one.text("name"): one.text("url") for one in meta.tables("sources")}
     categories = [one for one in top.values if one != "_meta"]
     lines = _lines(text, top, categories)

@@ -13,7 +13,18 @@ from typing import Dict, Iterator, List, NamedTuple, Optional, Tuple
 
 from . import conda_spec
 from .conda_lock import hashes, of_conda
-from .model import Artefact, BadLock, Entry, Need, NoLock, Parsed, normalize, without_credentials
+from .model import (
+    Artefact,
+    BadLock,
+    Entry,
+    Need,
+    NoLock,
+    Parsed,
+    normalize,
+    other_version,
+    shown,
+    without_credentials,
+)
 from .yaml_nodes import Mapping, items, load, mapping, needed, number, text, texts
 
 VERSIONS = (4, 5, 6, 7)
@@ -44,9 +55,8 @@ def parse(text_: str) -> Parsed:
     version = number(top.values["version"], "'version'")
     if version not in VERSIONS:
         span = f"{VERSIONS[0]} to {VERSIONS[-1]}"
-        raise BadLock(
-            top.keys["version"].line, f"pixi.lock of version {version}: {span} can be read"
-        )
+        why = f"pixi.lock of version {version}: {span} can be read"
+        raise other_version(top.keys["version"].line, why, str(version), VERSIONS[-1])
     if "environments" not in top.values:
         raise BadLock(top.line, "has no 'environments'")
     environments = mapping(top.values["environments"], "'environments'")
@@ -120,7 +130,7 @@ def _entries(records: List[Mapping], uses: Dict[Key, List[_Use]]) -> Iterator[En
             yield entry._replace(platform=use.platform, groups=groups, extras=extras)
     if missing:
         first = min((uses[one][0].line, one[1]) for one in missing)
-        raise BadLock(first[0], f"{first[1][:80]!r} has no record below 'packages'")
+        raise BadLock(first[0], f"{shown(first[1])} has no record below 'packages'")
 
 
 class _Wanted(NamedTuple):
@@ -151,7 +161,7 @@ def _of_conda(record: Mapping, kind: str, where: str) -> Entry:
     name = text(get("name"), "'name'") or (archive.name if archive else source.partition("[")[0])
     name = name.strip()
     if not name:
-        raise BadLock(record.line, f"{where[:80]!r} has no 'name'")
+        raise BadLock(record.line, f"{shown(where)} has no 'name'")
     version = text(get("version"), "'version'") or (archive.version if archive else "")
     entry = Entry(
         name.lower(),
@@ -177,7 +187,7 @@ def _conda_needs(record: Mapping, key: str, bound: bool) -> Iterator[Need]:
             raise BadLock(line, f"{key} has an empty line")
         found = re.fullmatch(r"([^=<>!~\[]+)(.*)", name)
         if not found:
-            raise BadLock(line, f"{one[:80]!r} names no package")
+            raise BadLock(line, f"{shown(one)} names no package")
         spec = f"{found.group(2)} {rest}".strip()
         yield Need(found.group(1).rpartition("::")[2].lower(), spec, bound=bound)
 
@@ -215,7 +225,7 @@ def _requirements(record: Mapping) -> Iterator[Need]:
     for one, line in texts(record.values.get("requires_dist"), "requires_dist"):
         need = _requirement(one)
         if need is None:
-            raise BadLock(line, f"{one[:80]!r} is no requirement")
+            raise BadLock(line, f"{shown(one)} is no requirement")
         yield need
 
 

@@ -24,7 +24,7 @@ def parse(text: str) -> Parsed:
     metadata = top.table("metadata")
     # Before poetry 1.0 the format had no version, but hashes of its own kind.
     version = metadata.text("lock-version", "1.0" if "hashes" in metadata.values else "")
-    shapes.known_version(version, r"[12]\.\d+", "lock-version", "1.x and 2.x")
+    shapes.known_version(version, r"[12]\.\d+", "lock-version", "1.x and 2.x", 2)
     tables = shapes.packages(document, "package")
     extras = _extras(top)
     marked = not re.fullmatch(r"1\..*|2\.0", version)

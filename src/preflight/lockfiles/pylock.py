@@ -11,7 +11,7 @@ def parse(text: str) -> Parsed:
     """The entries of a pylock.toml. Raises BadLock naming the line."""
     document = lean.load(text)
     top = shapes.top(document)
-    shapes.known_version(top.text("lock-version"), r"1\.\d+", "lock-version", "1.x")
+    shapes.known_version(top.text("lock-version"), r"1\.\d+", "lock-version", "1.x", 1)
     entries = tuple(map(_entry, shapes.packages(document, "packages")))
     return Parsed(
         "pylock",

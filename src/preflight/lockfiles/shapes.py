@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import unquote
 
 from . import lean
-from .model import Artefact, BadLock, Need, normalize, without_credentials
+from .model import Artefact, BadLock, Need, normalize, other_version, shown, without_credentials
 
 _KINDS = {dict: "a table", list: "an array", str: "a string", bool: "true or false",
           int: "a number", float: "a number"}  # fmt: skip
@@ -178,7 +178,7 @@ def need(text: str, line: int) -> Need:
     """A dependency that is written as PEP 508 has it. Raises BadLock."""
     found = _REQUIREMENT.fullmatch(text)
     if not found:
-        raise BadLock(line, f"{text[:80]!r} is no requirement")
+        raise BadLock(line, f"{shown(text)} is no requirement")
     name, extras, url, spec, marker = (one or "" for one in found.groups())
     return Need(
         normalize(name.rstrip("._-")),
@@ -202,11 +202,11 @@ def packages(document: lean.Document, key: str) -> List[Table]:
     return [Table(one, line, key, document.taken) for one, line in zip(found, lines)]
 
 
-def known_version(text: str, pattern: str, name: str, knows: str) -> None:
-    """Raises BadLock where a format's version is none that is known."""
+def known_version(text: str, pattern: str, name: str, knows: str, newest: int) -> None:
+    """Raises BadLock where a format's version is none that is known, of which one is the newest."""
     if not re.fullmatch(pattern, text):
         given = f"{name} {text[:40]!r}" if text else f"no {name}"
-        raise BadLock(0, f"{given}: only {knows} can be read here")
+        raise other_version(0, f"{given}: only {knows} can be read here", text, newest)
 
 
 def as_options(urls: Iterable[str]) -> Tuple[str, ...]:

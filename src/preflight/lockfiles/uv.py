@@ -14,11 +14,11 @@ def parse(text: str) -> Parsed:
     document = lean.load(text)
     top = shapes.top(document)
     version = top.value("version", None)
-    shapes.known_version("" if version is None else str(version), "1", "version", "version 1")
+    shapes.known_version("" if version is None else str(version), "1", "version", "version 1", 1)
     manifest = top.table("manifest")
     members = [normalize(one) for one in manifest.texts("members")]
     entries = [_entry(one, members) for one in shapes.packages(document, "package")]
-    entries.extend(_script(manifest))
+    entries.extend(_script(manifest, bool(members)))
     return Parsed(
         "uv",
         entries=tuple(entries),
@@ -101,13 +101,16 @@ def _need(table: Table) -> Need:
     )
 
 
-def _script(manifest: Table) -> Iterator[Entry]:
-    """What a script asks for, or a workspace that is no project: its lock has no own entry."""
+def _script(manifest: Table, workspace: bool) -> Iterator[Entry]:
+    """What a script asks for, or a workspace that is no project: its lock has no own entry.
+
+    A workspace's groups come beside its members, which are wanted no less than they.
+    """
     needs: List[Need] = [_need(one) for one in manifest.tables("requirements")]
     for name, one in manifest.each("dependency-groups"):
         needs.append(_need(one)._replace(group=normalize(name)))
     if needs:
-        yield Entry("", root=True, needs=tuple(needs))
+        yield Entry("", root=True, optional=workspace, needs=tuple(needs))
 
 
 def _switches(entries: Sequence[Entry]) -> Tuple[str, ...]:

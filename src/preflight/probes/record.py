@@ -13,6 +13,7 @@ import errno
 import posixpath
 import re
 import stat
+import struct
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Tuple
 
 from .. import snapshot as s
@@ -243,7 +244,27 @@ def _by_size(root: Root, path: str, claims: Sequence[_Claim]) -> Tuple[Optional[
         return None, info.st_size
     if _differ(claims):
         return _shared(claims, []), -1
-    return (first.owner, first.file, f"has {info.st_size} bytes, recorded are {first.size}"), -1
+    problem = f"has {info.st_size} bytes, recorded are {first.size}"
+    if _LIBRARY.search(path) and _whole(root, path, info.st_size):
+        problem += ", and is whole: stripped, patched or another build"
+    return (first.owner, first.file, problem), -1
+
+
+def _whole(root: Root, path: str, size: int) -> bool:
+    """Whether an ELF file of 64 bits has all that its headers name, which end it: it was not cut.
+
+    What strips and patches libraries leaves such a file, and a torn download or a full disk not.
+    """
+    try:
+        data = root.head(path, 64)
+    except OSError:
+        return False
+    if len(data) < 64 or data[:6] != b"\x7fELF\x02\x01":
+        return False
+    segments, sections = struct.unpack_from("<QQ", data, 32)
+    of_segment, segment_count, of_section, section_count = struct.unpack_from("<4H", data, 54)
+    ends = (segments + of_segment * segment_count, sections + of_section * section_count)
+    return bool(sections) and max(ends) <= size
 
 
 def _differ(claims: Sequence[_Claim]) -> bool:

@@ -7,6 +7,7 @@ import re
 from typing import Dict, Mapping
 
 from .. import snapshot as s
+from ..lockfiles.model import without_credentials
 from ..roots import Root
 
 #: Variables kept in a snapshot; everything else stays out of reports.
@@ -35,7 +36,10 @@ LOADERS = (("/lib64/ld-linux-x86-64.so.2", "x86_64"), ("/lib/ld-linux-aarch64.so
 
 
 def environment(env: Mapping[str, str], source: str) -> s.Fact[Mapping[str, str]]:
-    """The variables that rules read; values of secrets are masked, others are not kept at all."""
+    """The variables that rules read; values of secrets are masked, others are not kept at all.
+
+    URLs (PIP_CONSTRAINT) lose what opens them.
+    """
     return s.known(kept(env), source)
 
 
@@ -45,6 +49,8 @@ def kept(env: Mapping[str, str]) -> Dict[str, str]:
     for name in sorted(env):
         if _KEPT.match(name):
             text = env[name].encode("utf-8", "replace").decode()
+            if "://" in text:
+                text = without_credentials(text)
             found[name] = MASKED if _SECRET.search(name) or _FREE.match(name) else text
     return found
 

@@ -20,9 +20,11 @@ from .locked import (
     complete,
     evidence_of,
     exact,
+    foreign,
     held,
     installed,
     matters,
+    of_cuda,
     severity,
     some,
     written,
@@ -72,9 +74,10 @@ def unreadable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """A lock file cannot be parsed.
 
     Each format is read strictly, as the tool that installs from it would: a line that pip would
-    refuse, a truncated TOML or YAML file, another version of the format, an included file that is
+    refuse, a truncated TOML or YAML file, a format without its version, an included file that is
     not there. A file in a working directory that no tool wrote and nobody named is a warning.
-    Where reading it needs a library that is not installed (PyYAML), that is said instead.
+    Where reading it needs a library that is not installed (PyYAML), or a newer preflight than
+    this, since the format is newer, that is said instead: its own tool can read it.
 
     Fix: write the lock again with its tool, or mend the line that is named.
     """
@@ -175,6 +178,9 @@ def _line(s: Snapshot, pin: Pin, version: str) -> str:
 
 # -- drift ------------------------------------------------------------------------------------
 
+#: What comes with a build of torch.
+_WITH_FRAMEWORK = ("triton", "pytorch-triton", "torchvision", "torchaudio")
+
 
 def _witness(s: Snapshot, pin: Pin) -> str:
     """The fact that says which version of an entry's package is there."""
@@ -202,8 +208,10 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     that METADATA leaves out is read from version.py. Of several entries for one name, one must
     fit. A framework, CUDA library, NCCL or extension that differs from a lock which a tool wrote
     or somebody named fails, other drift warns. It only warns, too, where a vendor's build stands
-    in for the framework, and where most of the lock is not installed: then it is another
-    environment's.
+    in for the framework and its libraries, where a lock that nobody named has nvidia-* wheels
+    that are not there beside a framework that is (images bring CUDA otherwise; the ``link/*``
+    rules say whether it is found), and where most of the lock is not installed: then it is
+    another environment's.
 
     Fix: install what the lock says, or write the lock anew.
     """
@@ -225,14 +233,15 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             else:
                 yield NotApplicable(f"nothing of {one.path} is known to be installed")
             continue
-        foreign = not one.lock.named.value and there * 2 < len(one.pins)
-        grave = [d for d in drift if matters(m, d.pin.name) and not _vendor(s, d)]
-        hard = grave if one.strict and not foreign else []
-        soft = [d for d in drift if d not in hard]
+        others = foreign(s, one)
+        grave = [d for d in drift if matters(m, d.pin.name) and not _stood_in_for(s, one, d)]
+        hard = grave if one.strict and not others else []
+        kept = set(hard)
+        soft = [d for d in drift if d not in kept]
         if hard:
             yield _drift_finding(s, one, hard, FAIL)
         if soft:
-            yield _drift_finding(s, one, soft, WARN, foreign)
+            yield _drift_finding(s, one, soft, WARN, others)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -254,6 +263,11 @@ def _extra(s: Snapshot, looked: List[Held]) -> Iterator[Finding]:
     if not any(one.lock.exact.value for one in looked) or not complete(s):
         return
     named = {pin.name for one in looked for pin in one.pins} | {"pip", "setuptools", "wheel"}
+    # Groups and extras are in the lock too, whether this environment was made with them or not.
+    named |= {pin.name for one in looked for pin in one.lock.entries.get(()) if pin.group}
+    if "" in named or any(one.lock.format.value != "requirements" for one in looked):
+        # "-e ." has no name, and the project of uv.lock, poetry.lock, … is no entry of its own.
+        named |= {one.package for one in s.python.origins.get(()) if one.editable}
     extra = sorted(f"{name} {v}" for name, v in s.python.packages.get({}).items()
                    if name not in named)  # fmt: skip
     if extra:
@@ -273,12 +287,19 @@ def _looked_for(s: Snapshot, pin: Pin) -> bool:
     return not pin.manager or s.python.packages_conda.known
 
 
-def _vendor(s: Snapshot, drift: Drift) -> bool:
-    """Whether a vendor's or own build is there, which no public version names."""
-    return any(
-        one.name.value == drift.pin.name and one.build.value in ("ngc", "source", "vendor")
-        for one in s.frameworks.get(())
-    )
+def _stood_in_for(s: Snapshot, one: Held, drift: Drift) -> bool:
+    """Whether something else is there in place of an entry.
+
+    A vendor's or own build, which no public version names, brings its libraries along, or finds
+    the image's. So do images that take the wheels of CUDA's libraries out again.
+    """
+    name = drift.pin.name
+    library = of_cuda(name) or name in _WITH_FRAMEWORK
+    own = [f for f in s.frameworks.get(()) if f.build.value in ("ngc", "source", "vendor")]
+    if own and (library or any(f.name.value == name for f in own)):
+        return True
+    left_out = of_cuda(name) and not drift.found and not one.lock.named.value
+    return left_out and bool(s.frameworks.value)
 
 
 def _drift_finding(
@@ -318,7 +339,8 @@ def hash_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     file by its hash. Where an entry of a lock names one artefact with its hash (a URL, a conda
     package), and the installation says which one it was from, those two are compared. Code that
     was changed in a distribution that matters fails; a file that is gone warns here, since the
-    ``link/*`` rules say whether it is needed; texts and metadata are only mentioned.
+    ``link/*`` rules say whether it is needed, and so does a library of another size that is
+    whole (images strip and patch them); texts and metadata are only mentioned.
 
     After an installation from an index nothing records the hash of the wheel itself, so the hashes
     of most lock entries cannot be checked any more.
@@ -356,8 +378,9 @@ def _by_package(rows: Tuple[Altered, ...]) -> Dict[str, List[Altered]]:
 def _altered(s: Snapshot, m: Matrix, package: str, files: List[Altered]) -> Finding:
     code = [one for one in files if not one.file.endswith(TEXTS)]
     changed = [one for one in code if "missing" not in one.problem]
-    grade = FAIL if changed and matters(m, package) else WARN if code else INFO
-    first = (changed or code or files)[0]
+    damaged = [one for one in changed if "is whole" not in one.problem]
+    grade = FAIL if damaged and matters(m, package) else WARN if code else INFO
+    first = (damaged or changed or code or files)[0]
     more = f", and {len(files) - 1} more of its files" if len(files) > 1 else ""
     return Finding(
         summary=f"{first.file} of {package} {first.problem}{more}",

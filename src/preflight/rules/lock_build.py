@@ -8,6 +8,7 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from .. import builds
 from ..lockfiles.applying import SUBDIRS, Target, holds
+from ..lockfiles.model import LOCK
 from ..matrix import Matrix, Row
 from ..snapshot import Fact, Framework, Pin, Snapshot, absent, known, unknown
 from . import driver, gpu
@@ -101,7 +102,7 @@ def _plain(s: Snapshot, m: Matrix, one: Held) -> Optional[Finding]:
     version = exact(pins[0]) if len(pins) == 1 else None
     if version is None or "+" in version or pins[0].url or pins[0].manager:
         return None
-    if _torch_index(one, pins[0], s):
+    if of_other_index(one, pins[0], s):
         return None
     row = m.default_torch(version, s.os.arch.get("x86_64"))
     if row is None:
@@ -126,8 +127,8 @@ def _plain(s: Snapshot, m: Matrix, one: Held) -> Optional[Finding]:
     )
 
 
-def _torch_index(one: Held, pin: Pin, s: Snapshot) -> bool:
-    """Whether the entry comes from another index than the default one."""
+def of_other_index(one: Held, pin: Pin, s: Snapshot) -> bool:
+    """Whether a plain entry comes from another index than the default one."""
     if pin.index:
         return not _PYPI.search(pin.index)
     return bool(_indexes(s, one))
@@ -258,7 +259,7 @@ def _no_cuda_wheels(s: Snapshot, m: Matrix, one: Held, arch: str) -> Optional[Fi
     written_in_full = one.lock.format.value == "requirements" and one.strict and (
         len(one.pins) >= 5 and all(exact(pin) or pin.url for pin in one.pins)
     )  # fmt: skip
-    if version is None or "+" in version or not written_in_full or _torch_index(one, torch[0], s):
+    if version is None or "+" in version or not written_in_full or of_other_index(one, torch[0], s):
         return None
     row = m.default_torch(version, arch)
     if row is None or "cuda" not in row:
@@ -384,7 +385,10 @@ def _frameworks(s: Snapshot, m: Matrix, one: Held) -> Iterator[Locked]:
             continue
         release, _, local = version.partition("+")
         if pin.name == "torch":
-            tag = local or _index_tag(one, pin)
+            tag = local or _index_tag(s, m, one, pin)
+            if tag is None:
+                yield Locked(pin, _of_unknown_index(release, source), None)
+                continue
             variant = f"{release}+{tag}" if tag else release
             row = m.torch_build(release, tag, arch) if tag else m.default_torch(release, arch)
             yield Locked(pin, builds.torch(m, variant, arch, source), row)
@@ -424,11 +428,34 @@ def _same(s: Snapshot, pin: Pin) -> bool:
     return there.partition("+")[0] == version
 
 
-def _index_tag(one: Held, pin: Pin) -> str:
-    """The variant that an index of torch's gives a plain version."""
-    places = [pin.index] if pin.index else list(one.lock.indexes.get(()))
-    tags = [found.group(1) for found in map(_INDEX.search, places) if found]
-    return tags[0] if len(set(tags)) == 1 else ""
+def _index_tag(s: Snapshot, m: Matrix, one: Held, pin: Pin) -> Optional[str]:
+    """The variant that the indexes give a plain version; empty: PyPI's; None: not known.
+
+    What a tool resolved has a version as its index has it, and only PyPI's has no local part.
+    """
+    places = [pin.index] if pin.index else _indexes(s, one)
+    tags = {found.group(1) for found in map(_INDEX.search, places) if found}
+    release = exact(pin) or ""
+    arch = s.os.arch.get("x86_64")
+    if any(each.startswith("--torch-backend") for each in places):
+        return None  # uv takes it by the driver, or as it says
+    if len(tags) == 1:
+        tag = tags.pop()
+        if m.torch_build(release, tag, arch) or not m.torch_builds(release, arch):
+            return tag
+        # The index has no such release: PyPI's is taken, where it is asked too.
+        extra = all(each.startswith("--extra-index-url") for each in places)
+        return "" if extra and not pin.index else None
+    resolved = pin.index or one.lock.role.value == LOCK
+    return "" if not places or (resolved and not tags) else None
+
+
+def _of_unknown_index(release: str, source: str) -> Framework:
+    return Framework(
+        name=known("torch", source),
+        version=known(release, source),
+        cuda=unknown("which build of it the indexes have is not known"),
+    )
 
 
 def _judged(s: Snapshot, m: Matrix, one: Held, locked: Locked) -> Iterator[Outcome]:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from itertools import combinations
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from ..lockfiles.versions import satisfies
 from ..matrix import Matrix, numbers
 from ..snapshot import Pin, Snapshot, Unmet
+from .lock_build import of_other_index
 from .locked import Held, evidence_of, exact, held, installed, matters, severity, some
 from .registry import FAIL, INFO, WARN, Evidence, Finding, NotApplicable, Outcome, Passed
 
@@ -18,6 +18,8 @@ RESOLVED = (
     "uv", "poetry", "pdm", "pylock", "pipfile",
     "conda-lock", "conda-explicit", "conda-list", "pixi",
 )  # fmt: skip
+#: Of more constraints of one name than this none is looked at.
+LIMITS = 20
 
 
 def conflict(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -95,18 +97,27 @@ def _twice(s: Snapshot, one: Held) -> Iterator[Finding]:
     if one.lock.format.value in RESOLVED:
         return
     for name, pins in one.by_name().items():
-        for first, second in combinations([pin for pin in pins if not pin.manager], 2):
-            version, other = exact(first), second
-            if version is None:
-                version, other = exact(second), first
-            if version is None or satisfies(version, other.spec):
-                continue
+        both = _excluding([pin for pin in pins if not pin.manager])
+        if both:
+            first, second = sorted(both, key=lambda pin: pin.line)
             yield _finding(
                 s, one, [first, second],
                 f"{name}{first.spec} and {name}{second.spec} exclude each other",
                 f"one of {name}{first.spec}, {name}{second.spec}",
                 "No version meets both, and the installer refuses the whole file.",
             )  # fmt: skip
+
+
+def _excluding(pins: List[Pin]) -> Optional[Tuple[Pin, Pin]]:
+    """The first two entries of one name that no version meets, where one of them is exact."""
+    pinned = [pin for pin in pins if exact(pin) is not None]
+    if len(pins) < 2 or not pinned:
+        return None
+    # ==2.4.0 takes 2.4.0+cu121, and not the other way round: that version has to meet all.
+    best = next((pin for pin in pinned if "+" in pin.spec), pinned[0])
+    version = exact(best) or ""
+    other = next((pin for pin in pins if not satisfies(version, pin.spec)), None)
+    return (best, other) if other else None
 
 
 def _needs(s: Snapshot, one: Held) -> Iterator[Finding]:
@@ -131,6 +142,8 @@ def _torch_pins(s: Snapshot, m: Matrix, one: Held) -> Iterator[Finding]:
     default = m.default_torch(release, arch)
     if default is None or local not in ("", default["variant"]):
         return
+    if not local and of_other_index(one, torch, s):
+        return  # another build, with pins of its own
     for line in m.pins(release, arch):
         name, _, wanted = line.partition(";")[0].strip().partition("==")
         name = name.partition("[")[0].strip()
@@ -239,7 +252,7 @@ def _constrained(s: Snapshot, one: Held, looked: List[Held]) -> Iterator[Finding
     for other in (each for each in looked if each.constraints):
         bound = other.by_name()
         for pin in one.pins:
-            for limit in bound.get(pin.name, []):
+            for limit in bound.get(pin.name, [])[:LIMITS]:
                 fixed, asked = exact(limit), exact(pin)
                 excluded = (fixed is not None and pin.spec and not satisfies(fixed, pin.spec)) or (
                     asked is not None and limit.spec and not satisfies(asked, limit.spec)

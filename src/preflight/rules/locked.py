@@ -16,6 +16,8 @@ FRAMEWORKS = {
     "tensorflow", "tensorflow-gpu", "tf-nightly", "jax", "jaxlib", "paddlepaddle-gpu", "mindspore",
 }  # fmt: skip
 _CUDA = re.compile(r"nvidia-|cuda|cudnn$|lib(cublas|cufft|curand|cusolver|cusparse|npp|nvjitlink)")
+#: Bindings and tools in plain Python under such names: no CUDA job depends on their version.
+_PLAIN_PYTHON = {"nvidia-ml-py", "nvidia-ml-py3", "nvidia-pyindex", "nvidia-htop"}
 _JAX_PLUGIN = re.compile(r"jax-cuda\d+-(plugin|pjrt)")
 #: More entries than this are counted, not named, in one line.
 NAMED = 4
@@ -58,7 +60,12 @@ def matters(m: Matrix, name: str) -> bool:
     plain = normalize(name)
     if plain in FRAMEWORKS or _JAX_PLUGIN.fullmatch(plain) or plain in ("nccl", "cudatoolkit"):
         return True
-    return bool(_CUDA.match(plain)) or m.is_extension(plain)
+    return of_cuda(plain) or m.is_extension(plain)
+
+
+def of_cuda(name: str) -> bool:
+    """A library of CUDA's, as a package of pip or conda."""
+    return bool(_CUDA.match(name)) and name not in _PLAIN_PYTHON
 
 
 def installed(s: Snapshot, pin: Pin) -> Optional[str]:
@@ -139,6 +146,15 @@ def severity(one: Held, s: Snapshot) -> str:
     """Fail for a lock that is meant; a file of requirements beside a framework is an intention.
 
     Such a file names what people would install, and the job runs what is there: it may only warn.
-    Where no framework is there, it is what will run.
+    So does the lock of another environment. Where no framework is there, it is what will run.
     """
-    return FAIL if one.strict or not s.frameworks.value else WARN
+    meant = one.strict and not foreign(s, one)
+    return FAIL if meant or not s.frameworks.value else WARN
+
+
+def foreign(s: Snapshot, one: Held) -> bool:
+    """Whether a lock that nobody named is another environment's: most of it is not installed."""
+    if one.lock.named.value or not complete(s):
+        return False
+    there = sum(1 for pin in one.pins if pin.name and installed(s, pin) is not None)
+    return there * 2 < len(one.pins)
