@@ -33,6 +33,7 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             timeout=timeout or settings.timeout,
             locks=settings.locks,
             thorough=settings.thorough,
+            declared=settings.policy.paths,
         ),
         meanwhile=lambda: _get_ready(settings),
     )

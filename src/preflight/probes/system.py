@@ -32,6 +32,11 @@ def environment(env: Mapping[str, str], source: str) -> s.Fact[Mapping[str, str]
     return s.known(kept, source)
 
 
+def is_secret(name: str) -> bool:
+    """Whether a variable of that name may hold a secret."""
+    return bool(_SECRET.search(name.upper()))
+
+
 def image_variables(env: Mapping[str, str], source: str) -> s.Image:
     """What the image says of itself in variables: CUDA_VERSION, NV_CUDA_*, NVIDIA_REQUIRE_*."""
     kept = {name: env[name] for name in sorted(env) if _REQUIRE.match(name)}
