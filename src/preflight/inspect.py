@@ -105,7 +105,7 @@ def _declared(what: Look) -> Optional[Paths]:
         return None
     from .probes import paths
 
-    return paths.Paths(what.root, what.env, what.declared, what.timeout)
+    return paths.Paths(what.root, what.env, what.declared, what.timeout, what.thorough)
 
 
 def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:

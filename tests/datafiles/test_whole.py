@@ -106,12 +106,22 @@ def test_the_sum_of_tfrecord_is_castagnolis():
 @pytest.mark.parametrize(
     ("name", "said"),
     [
-        ("x.tar", "tar"), ("x.TGZ", "tar"), ("x.tar.gz", "tar"), ("train.tfrecord-00000-of-00010", "tfrecord"),
-        ("x.tfrecords.gz", "tfrecord"), ("part-0.snappy.parquet", "parquet"), ("x.jsonl.gz", "jsonl"),
-        ("train-00000-of-00010", ""), ("model-00001-of-00002.safetensors", "safetensors"),
-        ("n0144.JPEG", "image"), ("x.txt", ""), ("x.txt.gz", "gzip"), ("x\n.tar", "tar"), ("tar", ""),
+        ("x.tar", "tar"),
+        ("x.TGZ", "tar"),
+        ("x.tar.gz", "tar"),
+        ("train.tfrecord-00000-of-00010", "tfrecord"),
+        ("x.tfrecords.gz", "tfrecord"),
+        ("part-0.snappy.parquet", "parquet"),
+        ("x.jsonl.gz", "jsonl"),
+        ("train-00000-of-00010", ""),
+        ("model-00001-of-00002.safetensors", "safetensors"),
+        ("n0144.JPEG", "image"),
+        ("x.txt", ""),
+        ("x.txt.gz", "gzip"),
+        ("x\n.tar", "tar"),
+        ("tar", ""),
     ],
-)  # fmt: skip
+)
 def test_kinds_by_name(name, said):
     assert datafiles.kind_of(name) == said
 
@@ -127,8 +137,9 @@ def test_kinds_by_beginning(name):
 
 # -- hostile bytes ----------------------------------------------------------------------------
 
-HEADS = st.sampled_from([b"", b"PAR1", b"PK\x03\x04", b"PK\x05\x06", b"\x89PNG\r\n\x1a\n", b"GIF89a",
-                         b"\xff\xd8\xff\xda\0\2", b"RIFF\xff\xff\xff\xffWEBP", b"\x1f\x8b\x08\0",
+HEADS = st.sampled_from([b"", b"PAR1", b"PK\x03\x04", b"PK\x05\x06", b"\x89PNG\r\n\x1a\n",
+                         b"GIF89a", b"\xff\xd8\xff\xda\0\2", b"RIFF\xff\xff\xff\xffWEBP",
+                         b"\x1f\x8b\x08\0",
                          b"\x93NUMPY\1\0", b"{", struct.pack("<Q", 2), bytes(512)])  # fmt: skip
 
 

@@ -62,8 +62,14 @@ class Paths:
     """The declared paths of one look."""
 
     def __init__(
-        self, root: Root, env: Mapping[str, str], declared: Sequence[Declared], timeout: float
+        self,
+        root: Root,
+        env: Mapping[str, str],
+        declared: Sequence[Declared],
+        timeout: float,
+        thorough: bool = False,
     ) -> None:
+        self._thorough = thorough
         seconds = min(SECONDS, timeout)
         self._declared = declared
         self._rows = [storage.asked_of(one, root, env) for one in declared]
@@ -80,7 +86,9 @@ class Paths:
         self, number: int, root: Root, env: Mapping[str, str], seconds: float
     ) -> Callable[[], object]:
         asked, slate = self._declared[number], self._slates[number]
-        return lambda: document(storage.read(root, env, asked, seconds, slate.write))
+        return lambda: document(
+            storage.read(root, env, asked, seconds, slate.write, self._thorough)
+        )
 
     def gather(self, answers: Mapping[str, isolate.Answer]) -> s.Storage:
         """All paths; of one that hung or crashed what was seen until then, and why."""

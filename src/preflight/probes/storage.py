@@ -31,7 +31,8 @@ RATED, UNRATED = 32 << 20, 4 << 20
 LISTING, READING = 0.5, 0.8
 #: Variables that number a process or node of the job: above 0 in one of them is not the first.
 RANKS = ("RANK", "LOCAL_RANK", "GROUP_RANK", "NODE_RANK", "PET_NODE_RANK", "SLURM_PROCID",
-         "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK", "VC_TASK_INDEX")  # fmt: skip
+         "SLURM_NODEID", "OMPI_COMM_WORLD_RANK", "PMI_RANK", "PMIX_RANK",
+         "VC_TASK_INDEX")  # fmt: skip
 #: A newest checkpoint of more files than this is looked at in part.
 CHECKPOINT_FILES = 16
 
@@ -59,13 +60,21 @@ class At(NamedTuple):
     until: float
     seconds: float
     notes: Notes
+    thorough: bool = False  # libraries decode the sample, too
 
     def share(self, part: float) -> float:
         """The time at which `part` of the whole is over."""
         return self.until - self.seconds * (1 - part)
 
 
-def read(root: Root, env: Mapping[str, str], asked: Declared, seconds: float, notes: Notes) -> Told:
+def read(
+    root: Root,
+    env: Mapping[str, str],
+    asked: Declared,
+    seconds: float,
+    notes: Notes,
+    thorough: bool = False,
+) -> Told:
     """All about one declared path, within `seconds` unless the file system hangs."""
     row = asked_of(asked, root, env)
     notes(Told(row))
@@ -73,7 +82,7 @@ def read(root: Root, env: Mapping[str, str], asked: Declared, seconds: float, no
         return Told(row)
     until = time.monotonic() + seconds
     path = posixpath.normpath(posixpath.join(place(root, env).cwd, expanded(asked.path, env)))
-    at = At(root, asked, path, _first(env), until, seconds, notes)
+    at = At(root, asked, path, _first(env), until, seconds, notes, thorough)
     look = {DATA: _data, CHECKPOINT: _checkpoint}.get(asked.role, _output)
     return look(at, row)
 
@@ -244,12 +253,16 @@ def _counted(row: s.StoragePath, seen: listing.Listing) -> s.StoragePath:
 
 
 def _chosen(at: At, seen: listing.Listing) -> List[str]:
-    """N names spread over the listing, the first and the last among them."""
+    """N names spread over the listing: of what is called as data, then of what lies beside it."""
     names = sorted(one for one in seen.names if not _aside(one)) or sorted(seen.names)
-    asked = at.asked.kind
-    if asked not in (AUTO, ANY):
-        names = [one for one in names if datafiles.named_as(one, asked)] or names
-    return spread(names, at.asked.sample)
+    if at.asked.kind == ANY:
+        return spread(names, at.asked.sample)
+    called = [one for one in names if _kind(at, one)]
+    if called and at.asked.kind != AUTO:
+        return spread(called, at.asked.sample)
+    chosen = spread(called, at.asked.sample)
+    others = [one for one in names if not _kind(at, one)]
+    return chosen + spread(others, at.asked.sample - len(chosen))
 
 
 def spread(names: List[str], count: int) -> List[str]:
@@ -257,7 +270,7 @@ def spread(names: List[str], count: int) -> List[str]:
     if count >= len(names):
         return names
     if count < 2:
-        return names[:count]
+        return names[: max(0, count)]
     return [names[round(i * (len(names) - 1) / (count - 1))] for i in range(count)]
 
 
@@ -312,6 +325,8 @@ def _file(
         as_kind = _kind_of_file(at, reader, name or posixpath.basename(path), kind)
         if as_kind:
             datafiles.check(reader, as_kind)
+            if at.thorough and at.root.live:
+                _decoded(handle, as_kind)
             row = replace(row, partly=row.partly + reader.tired)
         return row, seconds, None
     except datafiles.Damaged as error:
@@ -322,6 +337,12 @@ def _file(
         return row, 0.0, s.StorageFile(row.at, shown, 0, "", problem)
     finally:
         os.close(handle)
+
+
+def _decoded(handle: int, kind: str) -> None:
+    from ..datafiles import libraries
+
+    libraries.check(handle, kind)
 
 
 def _kind_of_file(at: At, reader: datafiles.Reader, name: str, kind: str) -> str:

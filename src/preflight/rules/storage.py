@@ -69,7 +69,7 @@ def seen(row: StoragePath) -> str:
         words.append(f"newest is {row.newest}" + (f" of {row.newest_at}" if row.newest_at else ""))
     elif row.space:
         words.append(f"{size(row.free)} free")
-    if row.throughput and row.read >= ENOUGH:
+    if row.throughput and row.read >= ENOUGH and not row.hung and row.state != "missing":
         words.append(f"read at {size(row.throughput)}/s")
     told = row.mount_words and not row.own_disk and (row.state != "missing" or row.hung)
     where = f" ({row.mount_words})" if told else ""
@@ -82,12 +82,13 @@ def label(row: StoragePath) -> str:
 
 
 def size(count: int) -> str:
-    """Bytes in units of 1000, as disks and policies have them: "1.2 GB"."""
+    """Bytes in units of 1000, as disks and policies have them, never rounded up: "1.23 GB"."""
     for unit, power in (("PB", 15), ("TB", 12), ("GB", 9), ("MB", 6), ("kB", 3)):
         if count >= 10**power:
-            return f"{count / 10**power:.3g} {unit}" if count < 10 ** (power + 3) else (
-                f"{count // 10**power:,} {unit}"
-            )  # fmt: skip
+            whole, rest = divmod(count * 100 // 10**power, 100)
+            digits = 2 if whole < 10 else 1 if whole < 100 else 0
+            decimals = f"{rest:02}"[:digits].rstrip("0")
+            return f"{whole:,}" + ("." + decimals if decimals else "") + " " + unit
     return f"{count} bytes"
 
 
@@ -219,7 +220,8 @@ class _Path:
                     self._policy_line())  # fmt: skip
         if "space" in row.problem or "quota" in row.problem.lower():
             return (f"make room: du -xsh {quoted(self.name)}/* | sort -h | tail",)
-        return (f"chmod -R {mode} {quoted(self.name)} as its owner (ls -ldn {quoted(self.name)}; id)",
+        where = quoted(self.name)
+        return (f"chmod -R {mode} {where} as its owner (ls -ldn {where}; id)",
                 "OSS: give the job's RAM role or AccessKey the bucket's permissions")  # fmt: skip
 
     def _empty(self) -> Optional[Finding]:

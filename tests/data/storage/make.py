@@ -46,9 +46,10 @@ def write():
         for number in range(4):
             out.writestr(f"{number}.txt", "words " * 50)
         out.comment = b"a comment"
-    with zipfile.ZipFile(HERE / "large.zip", "w") as out:
-        with out.open("big.bin", "w", force_zip64=True) as stream:
-            stream.write(noise(600))
+    with zipfile.ZipFile(HERE / "large.zip", "w") as out, out.open(
+        "big.bin", "w", force_zip64=True
+    ) as stream:
+        stream.write(noise(600))
     inner = io.BytesIO()
     with zipfile.ZipFile(inner, "w") as out:
         out.writestr("inside.txt", "x" * 30)
