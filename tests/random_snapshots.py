@@ -191,6 +191,9 @@ ROWS = {
     "Origin.hash": ["", "sha256:bb"],
 }
 
+#: Rows that hardly ever are without a finding.
+SELDOM = (s.Unmet, s.Altered, s.StoragePath)
+
 _LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
 
 
@@ -241,7 +244,7 @@ def _value(place, metadata, random, odd):
         many = [0, 1, 1] if item is s.Lock else [0, 1, 1, 2, 3]
         return tuple(_record(item, random, odd) for _ in range(random.choice(many)))
     if kind == s.ROWS:
-        many = [0, 0, 0, 0, 1] if item in (s.Unmet, s.Altered) else [0, 1, 2, 5]
+        many = [0, 0, 0, 0, 1] if item in SELDOM else [0, 1, 2, 5]
         return tuple(_row(item, random, odd) for _ in range(random.choice(many)))
     if place == "Snapshot.env":
         return _some(VARIABLES, random)

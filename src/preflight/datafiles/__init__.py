@@ -13,6 +13,10 @@ from . import archives, columns, images, lines
 from .reading import Damaged as Damaged
 from .reading import Reader as Reader
 
+EMPTY = "is empty (0 bytes)"
+#: Of these a file of no records is one of 0 bytes, and readers go on with the next.
+MAY_BE_EMPTY = ("tfrecord", "jsonl")
+
 Check = Callable[[Reader], str]
 
 #: Of each kind: its check, and how its files are called.
@@ -72,5 +76,5 @@ def check(reader: Reader, kind: str) -> str:
     Raises :class:`Damaged` with what is wrong, OSError when it cannot be read.
     """
     if reader.size == 0:
-        raise Damaged("is empty (0 bytes)")
+        raise Damaged(EMPTY, mild=kind in MAY_BE_EMPTY)
     return _KINDS[_ALIASES.get(kind, kind)][0](reader)

@@ -9,6 +9,8 @@ from typing import Callable, Iterator, Optional, Tuple, Union
 from .reading import Damaged, Reader
 
 BLOCK = 512
+#: bzip2, xz, zstd: not decompressed here.
+_PACKED = (b"BZh", b"\xfd7zXZ\0", b"\x28\xb5\x2f\xfd")
 #: Decompressed at once.
 PART = 1 << 20
 #: Long names and extended headers that say something of the member after them.
@@ -22,8 +24,11 @@ def tar(reader: Reader) -> str:
 
     What is cut off between members is mild: Python's tarfile, and so WebDataset, ends there.
     """
-    if reader.at(0, 2) == b"\x1f\x8b":
+    head = reader.at(0, 6)
+    if head[:2] == b"\x1f\x8b":
         return _tar_in_gzip(reader)
+    if head.startswith(_PACKED):
+        return "nothing: it is compressed otherwise than by gzip"
     walked = _walk(_Plain(reader), lambda: reader.tired)
     if walked is not None:
         return walked

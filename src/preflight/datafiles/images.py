@@ -47,11 +47,16 @@ def _png(reader: Reader) -> str:
 
 
 def _jpeg(reader: Reader) -> str:
-    at = 2
+    at, scanned = 2, False
     while not reader.tired:
         marker = reader.exactly(at, 2, "a JPEG segment")
-        if marker[0] != 0xFF:
-            raise Damaged("is damaged: no JPEG marker where one has to be")
+        if marker[0] != 0xFF and not scanned:
+            raise Damaged("has no JPEG marker where one has to be", mild=True)
+        if marker[0] != 0xFF:  # libjpeg passes over bytes before a marker with a warning
+            at = _after_scan(reader, at)
+            if at < 0:
+                break
+            continue
         code = marker[1]
         if code == 0xFF:  # a fill byte
             at += 1
@@ -65,6 +70,7 @@ def _jpeg(reader: Reader) -> str:
                 raise Damaged("is cut off: a JPEG segment ends beyond the file")
             at += 2 + size
             if code == 0xDA:
+                scanned = True
                 at = _after_scan(reader, at)
                 if at < 0:
                     return "JPEG, first scan"
@@ -92,7 +98,8 @@ def _after_scan(reader: Reader, at: int) -> int:
 def _webp(reader: Reader) -> str:
     wanted = 8 + struct.unpack("<I", reader.exactly(4, 4, "its header"))[0]
     if wanted > reader.size:
-        raise Damaged(f"is cut off: it has {reader.size} bytes, its header says {wanted}")
+        missing = wanted - reader.size  # one byte may be the padding that some leave out
+        raise Damaged(f"is cut off: {missing} of {wanted} bytes are missing", mild=missing == 1)
     return "WebP to its end"
 
 

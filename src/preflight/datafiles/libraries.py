@@ -23,6 +23,7 @@ def check(handle: int, kind: str) -> str:
     Raises :class:`Damaged` with the library's words.
     """
     call = {"parquet": _parquet, "image": _image}.get(kind)
+    os.lseek(handle, 0, os.SEEK_SET)
     return call(handle) if call else ""
 
 
@@ -42,7 +43,7 @@ def _parquet(handle: int) -> str:
             file = module.ParquetFile(stream)
             if file.num_row_groups and file.metadata.row_group(0).total_byte_size < GROUP:
                 file.read_row_group(0, use_threads=False)
-    except (module.lib.ArrowInvalid, OSError) as error:
+    except (ValueError, OSError) as error:  # ArrowInvalid is a ValueError
         raise Damaged(f"is damaged: pyarrow says {_first_line(error)}") from None
     except Exception:  # noqa: BLE001 - a feature that this pyarrow does not have is no damage
         return ""

@@ -214,12 +214,14 @@ def _directory(at: At, row: s.StoragePath) -> Told:
     except OSError as error:
         return Told(replace(row, problem=_words(error)))
     row = _counted(row, seen)
-    damaged = tuple(
-        s.StorageFile(row.at, plain(name), 0, _kind(at, name), "is empty (0 bytes)")
-        for name in seen.empties
-    )
+    damaged = tuple(_empty(row, name, _kind(at, name)) for name in seen.empties)
     at.notes(Told(row, damaged))
     return _sampled(at, row, _chosen(at, seen), at.asked.kind, damaged)
+
+
+def _empty(row: s.StoragePath, name: str, kind: str) -> s.StorageFile:
+    mild = "yes" if kind in datafiles.MAY_BE_EMPTY else ""
+    return s.StorageFile(row.at, plain(name), 0, kind, datafiles.EMPTY, mild)
 
 
 def _cannot_be_empty(at: At) -> Callable[[str], bool]:
