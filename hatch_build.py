@@ -1,5 +1,7 @@
 """Build hook: each `compat/NAME.toml` becomes `preflight/compat/NAME.json` in the wheel.
 
+A directory of tables, `compat/NAME/`, becomes one NAME.json with the rows of all its files.
+
 The tables are edited as TOML; at every start of a job those that are needed are read as JSON,
 which is several times faster and needs no TOML parser on old Pythons.
 """
@@ -44,13 +46,28 @@ def compile_tables(directory: str) -> Dict[str, str]:
     """{file stem: its table as JSON}; dates become ISO text. An empty directory is an error."""
     tables = {}
     for name in sorted(os.listdir(directory)):
+        path = os.path.join(directory, name)
         stem, extension = os.path.splitext(name)
         if extension == ".toml":
-            table = _table(os.path.join(directory, name))
-            tables[stem] = json.dumps(table, default=str, ensure_ascii=False, separators=(",", ":"))
+            table = _table(path)
+        elif os.path.isdir(path):
+            table = _joined(path)
+        else:
+            continue
+        tables[stem] = json.dumps(table, default=str, ensure_ascii=False, separators=(",", ":"))
     if not tables:
         raise ValueError(f"no tables in {directory}: a wheel without them could judge nothing")
     return tables
+
+
+def _joined(directory: str) -> Dict[str, Any]:
+    """One table of the files in a directory."""
+    found: Dict[str, Any] = {}
+    for name in sorted(os.listdir(directory)):
+        if name.endswith(".toml"):
+            for kind, rows in _table(os.path.join(directory, name)).items():
+                found[kind] = found.get(kind, []) + rows
+    return found
 
 
 def _table(path: str) -> Dict[str, Any]:

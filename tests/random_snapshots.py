@@ -53,6 +53,29 @@ VARIABLES = {
     "NVIDIA_VISIBLE_DEVICES": ["all", "void", "none", "0", ""],
     "NPROC_PER_NODE": ["0", "8"],
     "DLC_JOB_ID": ["dlc1"],
+    "WORLD_SIZE": ["2", "2", "16", "0", "x"],
+    "RANK": ["0", "1", "2", "-1", ""],
+    "LOCAL_RANK": ["0", "8"],
+    "LOCAL_WORLD_SIZE": ["8"],
+    "GROUP_WORLD_SIZE": ["2"],
+    "TORCHELASTIC_RUN_ID": ["none"],
+    "MASTER_ADDR": ["dlc1-master-0", "localhost"],
+    "MASTER_PORT": ["23456", "tcp"],
+    "PET_NNODES": ["2", "1:4"],
+    "PET_NODE_RANK": ["0", "9"],
+    "OMPI_COMM_WORLD_SIZE": ["16"],
+    "KUBERNETES_CONTAINER_RESOURCE_GPU": ["8", "0"],
+    "TF_CONFIG": [
+        '{"cluster": {"worker": ["h:2222"]}, "task": {"type": "worker", "index": 0}}',
+        "{",
+        '{"cluster": {"worker": []}, "task": {"type": "worker", "index": 3}}',
+    ],
+    "OMP_NUM_THREADS": ["1", "4", "64", "x"],
+    "NCCL_TIMEOUT": ["1800"],
+    "NCCL_ASYNC_ERROR_HANDLING": ["1"],
+    "TORCH_NCCL_ASYNC_ERROR_HANDLING": ["1"],
+    "PYTORCH_BUILD_VERSION": ["2.4.0a0+f70bd71a48.nv24.6"],
+    "PYTHONPATH": ["/shared/site"],
     "LD_LIBRARY_PATH": ["/usr/local/cuda/compat", "/usr/local/cuda/lib64/stubs:/x"],
 }
 #: Installed packages that rules look at, and versions that do and do not fit together.
@@ -115,13 +138,33 @@ PLAUSIBLE = {
     "Library.missing_symbols": [(), (), ("ncclCommRegister",), ("a", "b", "c", "d")],
     "Toolkit.version": CUDAS,
     "System.arch": ["x86_64", "aarch64"],
-    "Lock.format": ["requirements", "uv", "conda_explicit"],
+    "Lock.format": ["requirements", "uv", "conda-explicit"],
     "Lock.role": ["lock", "requirements", "constraints"],
     "Lock.python": [">=3.10", "<3.8"],
     "Lock.platforms": [("linux-64",), ("osx-arm64",), ()],
     "Lock.indexes": [(), ("--extra-index-url https://download.pytorch.org/whl/cu124",)],
     "Storage.complete": [True],
     "Job.gpus_per_node": [0, 1, 8],
+    "Job.nodes": [1, 2, 2, 16],
+    "Job.node_rank": [0, 1],
+    "Job.platform": ["pai-dlc", "pai-dlc", "kubeflow", "slurm", "ours"],
+    "Job.command": [
+        "python train.py",
+        "torchrun --nnodes=$WORLD_SIZE --node_rank=$RANK --nproc_per_node=8 train.py",
+        "torchrun --nnodes=2 --master-addr=$MASTER_ADDR --nproc-per-node=$NPROC_PER_NODE t.py",
+        "torchrun --nproc-per-node='$N' train.py",
+        "accelerate launch --num_machines 2 --num_processes 64 train.py",
+        "srun --ntasks-per-node=8 torchrun --nproc-per-node=8 train.py",
+        "swift sft",
+        "bash run.sh",
+    ],
+    "Master.address": ["dlc1-master-0", "127.0.0.1"],
+    "Master.port": ["23456", "x"],
+    "Master.addresses": [("10.0.0.1",), ("127.0.1.1",), ()],
+    "Master.state": ["connected", "refused", "timed out", "unreachable", "free", "taken"],
+    "Host.cpus": [1, 8, 96.5],
+    "PythonEnv.path": [("/shared/site", "/usr/lib/python3/dist-packages")],
+    "PythonEnv.packages_conda": [{"pytorch": "2.1.0"}, {"jaxlib": "0.4.30"}, {}],
     "Image.base_entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ()],
     "Image.entrypoint": [("/opt/nvidia/nvidia_entrypoint.sh",), ("sh",), ()],
     "PythonEnv.version": ["3.8.18", "3.11.7", "3.14"],
@@ -230,7 +273,9 @@ def _fact(place, metadata, random, odd):
         return s.Fact(source=source, assumed=assumed)
     differs = ()
     if random.random() < 0.1 and metadata["kind"] not in (s.RECORD, s.RECORDS):
-        differs = (s.Observation(_value(place, metadata, random, odd), "another witness"),)
+        witness = "/usr/lib/python3/dist-packages/torch-2.1.0.dist-info"
+        witness = witness if place == "PythonEnv.packages" else "another witness"
+        differs = (s.Observation(_value(place, metadata, random, odd), witness),)
     value = _value(place, metadata, random, odd)
     return s.Fact(value=value, source=source, assumed=assumed, differs=differs)
 

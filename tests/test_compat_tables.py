@@ -4,26 +4,22 @@ What any directory of tables must keep to is in preflight.tables_schema and pref
 and tested in test_tables_check.py; here are the rules and numbers that only our data has.
 """
 
+import csv
 import re
 from pathlib import Path
 
 import pytest
 from packaging.version import Version
 
-from preflight import tables_check
+from preflight import tables, tables_check
 from preflight.tables_schema import ROWS, SOURCES, TABLES
 
-try:
-    import tomllib
-except ImportError:  # before Python 3.11
-    import tomli as tomllib
-
 COMPAT = Path(__file__).resolve().parents[1] / "compat"
-DATA = {path.stem: tomllib.loads(path.read_text("utf-8")) for path in COMPAT.glob("*.toml")}
+DATA = tables.whole_tables(tables.toml_files(str(COMPAT)))
 
 
 def rows(table):
-    stem = next(stem for stem, tables in TABLES.items() if table in tables)
+    stem = next(stem for stem, kinds in TABLES.items() if table in kinds)
     return DATA[stem][table]
 
 
@@ -56,9 +52,9 @@ def test_they_are_well_formed_and_agree_with_each_other():
 
 def test_files_are_the_known_ones_and_none_is_empty():
     assert set(DATA) == {*TABLES, SOURCES}
-    for stem, tables in TABLES.items():
-        assert set(DATA[stem]) == set(tables)
-        assert all(rows(table) for table in tables)
+    for stem, kinds in TABLES.items():
+        assert set(DATA[stem]) == set(kinds)
+        assert all(rows(kind) for kind in kinds)
 
 
 def test_every_key_that_a_row_may_have_is_used():
@@ -242,3 +238,44 @@ def test_every_nvidia_wheel_that_torch_pins_is_known():
     pinned = {re.split(r"[=<>~ ]", one)[0] for row in rows("pins") for one in row.get("pins", ())}
     rest = {one for one in pinned - wheels if one.startswith("nvidia-")}
     assert rest <= {"nvidia-nvtx", "nvidia-cuda-cupti-cu11"}, rest
+
+
+# ---- platforms
+
+
+def test_every_variable_that_was_collected_of_pai_is_there():
+    """tests/data/pai_variables.csv: each name with the products it was found in."""
+    with open(str(Path(__file__).parent / "data" / "pai_variables.csv"), newline="") as stream:
+        collected = [tuple(row) for row in csv.reader(stream)][1:]
+    there = {(row["name"], row["product"], row["trust"]) for row in rows("variable")}
+    assert len(collected) == 158 and set(collected) - there == set()
+
+
+def test_every_platform_that_is_recognised_has_its_variables():
+    """Its marks among them, and those that its counts are read from."""
+    for mark in rows("mark"):
+        names = {row["name"] for row in rows("variable") if row["platform"] == mark["platform"]}
+        patterns = [re.sub(r"<[A-Z]+>", "[A-Z0-9]+", one) + "$" for one in names]
+        counts = [mark[one] for one in ("nodes", "node_rank", "processes") if one in mark]
+        for name in (*mark["variables"], *counts):
+            inherited = mark["platform"] == "pai-training" and name in PYTORCH
+            assert inherited or any(re.match(one, name) for one in patterns), (mark, name)
+
+
+#: A training job of the PAI SDK has those of the DLC job that it is.
+PYTORCH = {"WORLD_SIZE", "RANK", "NPROC_PER_NODE"}
+
+
+def test_no_platform_is_recognised_by_a_prefix_or_a_common_name():
+    common = {"WORLD_SIZE", "RANK", "MASTER_ADDR", "MASTER_PORT", "LOCAL_RANK", "NPROC_PER_NODE",
+              "TF_CONFIG", "HOSTNAME", "KUBERNETES_SERVICE_HOST"}  # fmt: skip
+    for mark in rows("mark"):
+        assert not set(mark["variables"]) & common
+        assert not any(one.endswith("_") or "<" in one or "*" in one for one in mark["variables"])
+
+
+def test_each_file_is_of_one_platform():
+    for path in (COMPAT / "platforms").glob("*.toml"):
+        table = tables.read_toml(str(path))
+        found = {row["platform"] for row in table.get("variable", [])}
+        assert found in ({path.stem}, set()), path

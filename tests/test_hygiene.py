@@ -20,11 +20,11 @@ LAYERS = (
     ("execute",),
     ("check", "whatif", "tables_check", "linktree", "lockcheck"),
     ("lockwrite",),
-    ("inspect", "reports", "launch", "settings", "intake"),
+    ("inspect", "reports", "launch", "settings", "intake", "progress"),
     ("probes", "assume", "verdict"),
     ("policy", "pages"),
     ("rules",),
-    ("isolate", "binary", "snapshot_json", "lockfiles", "builds", "datafiles"),
+    ("isolate", "binary", "snapshot_json", "lockfiles", "builds", "launching", "datafiles"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
     ("tables_schema", "files", "records", "declared"),
@@ -34,7 +34,7 @@ LEVEL: Dict[str, int] = {name: at for at, names in enumerate(LAYERS) for name in
 ALLOWED = {("execute", "cli")}
 
 #: What a rule may know of preflight.
-RULES_KNOW = {"rules", "matrix", "snapshot", "lockfiles", "builds"}
+RULES_KNOW = {"rules", "matrix", "snapshot", "lockfiles", "builds", "launching"}
 #: Never imported: what is judged is not run.
 JUDGED = {"torch", "numpy", "tensorflow", "jax"}
 #: Not before a probe asks for it, in its own process.

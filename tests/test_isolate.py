@@ -102,16 +102,18 @@ def test_what_json_cannot_hold_is_a_problem():
 
 
 @pytest.mark.timed
-def test_while_they_run_something_else_is_done():
+def test_while_children_run_something_is_done_here():
     started = time.monotonic()
-    task = Task(lambda: time.sleep(1), 10.0)
-    answer = isolate.run({"one": task}, meanwhile=lambda: time.sleep(1))["one"]
-    assert answer.problem == "" and time.monotonic() - started < 1.9
+    there = Task(lambda: (time.sleep(1), os.getpid())[1], 10.0)
+    answers = isolate.run({"here": there._replace(here=True), "there": there})
+    assert answers["here"].value == os.getpid() != answers["there"].value
+    assert time.monotonic() - started < 1.9
 
 
-def test_when_that_fails_nothing_is_left():
-    with pytest.raises(ZeroDivisionError):
-        isolate.run({"one": Task(lambda: time.sleep(60), 60.0)}, meanwhile=lambda: [][1 // 0])
+def test_what_fails_here_is_a_problem_like_any_other():
+    answers = isolate.run({"here": Task(lambda: 1 // 0, 5.0, here=True), "there": Task(int, 5.0)})
+    assert answers["here"].problem.startswith("ZeroDivisionError")
+    assert answers["there"].value == 0
 
 
 def test_no_tasks_no_answers():

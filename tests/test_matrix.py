@@ -8,18 +8,13 @@ from pathlib import Path
 
 import pytest
 
-from preflight import matrix
+from preflight import matrix, tables
 from preflight.matrix import FORWARD, MINOR, NATIVE, NO, UNDECIDED, cuda_numbers, numbers
-
-try:
-    import tomllib
-except ImportError:  # before Python 3.11
-    import tomli as tomllib
 
 M = matrix.load()
 ROOT = Path(__file__).resolve().parents[1]
 COMPAT = ROOT / "compat"
-RAW = {path.stem: tomllib.loads(path.read_text(encoding="utf-8")) for path in COMPAT.glob("*.toml")}
+RAW = tables.whole_tables(tables.toml_files(str(COMPAT)))
 CUDAS = [row["cuda"] for row in RAW["toolkits"]["toolkit"]] + ["11.9", "12.7", "12.10", "13.9"]
 
 #: Drivers in ascending order: one of each branch, and both sides of each floor.

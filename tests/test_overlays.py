@@ -12,7 +12,7 @@ import pytest
 import preflight
 from preflight import assume, matrix, pages, tables, verdict, whatif
 from preflight import snapshot as s
-from preflight.tables_schema import IDENTITY, SPLIT, TABLES
+from preflight.tables_schema import DIRECTORIES, IDENTITY, SPLIT, TABLES
 
 HOME = str(Path(preflight.__file__).parent.parent)
 M = matrix.load()
@@ -69,7 +69,9 @@ def laid(tmp_path, monkeypatch):
         directory.mkdir()
         for stem, text in {"sources": SOURCES, **files}.items():
             if text is not None:
-                (directory / f"{stem}.toml").write_text(text, "utf-8")
+                file = f"{stem}/ours.toml" if stem in DIRECTORIES else f"{stem}.toml"
+                (directory / file).parent.mkdir(exist_ok=True)
+                (directory / file).write_text(text, "utf-8")
         return str(directory)
 
     return write

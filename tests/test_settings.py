@@ -41,6 +41,14 @@ def test_defaults():
     assert asked.policy == policy.Policy()
 
 
+def test_offline():
+    assert gather().offline is False
+    assert gather(offline=True).offline is True
+    assert gather({"PREFLIGHT_OFFLINE": "1"}).offline is True
+    assert gather({"PREFLIGHT_OFFLINE": "0"}).offline is False
+    refused("PREFLIGHT_OFFLINE", env={"PREFLIGHT_OFFLINE": "maybe"})
+
+
 POLICY = """
 fail-on = "warn"
 mode = "warn"

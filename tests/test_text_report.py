@@ -276,3 +276,17 @@ def test_control_characters_of_what_is_looked_at_do_not_reach_the_terminal(expla
         for line in out.split("\n"):
             assert all(char.isprintable() for char in line), line
         assert "\nPASS" not in out
+
+
+# -- the platform -----------------------------------------------------------------------------
+
+
+def test_the_platform_and_by_what_it_was_recognised():
+    dlc = s.known("pai-dlc", "environment variable DLC_JOB_ID")
+    job = s.Job(platform=dlc, kind=s.known("pytorch", "x"), nodes=s.known(2, "x"),
+                node_rank=s.known(1, "x"))  # fmt: skip
+    mark, words = chain(s.Snapshot(job=job))["platform"]
+    assert words.startswith("pai-dlc pytorch (by environment variable DLC_JOB_ID), node 1 of 2")
+    assert "platform" not in chain(s.Snapshot()), "none, none recognised: no line"
+    assumed = s.known("ours", "assumed: platform=ours", assumed=True)
+    assert "ours (by assumed" in chain(s.Snapshot(job=s.Job(platform=assumed)))["platform"][1]

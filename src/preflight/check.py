@@ -6,7 +6,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Sequence
 
-from . import assume, inspect
+from . import assume, inspect, progress
 from .roots import Root
 from .settings import Settings
 
@@ -34,6 +34,9 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             locks=settings.locks,
             thorough=settings.thorough,
             declared=settings.policy.paths,
+            offline=settings.offline,
+            overlays=settings.overlays,
+            progress=progress.on_terminal() if settings.thorough else None,
         ),
         meanwhile=lambda: _get_ready(settings),
     )

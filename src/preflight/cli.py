@@ -155,6 +155,8 @@ def _parser(command: str, usage: str) -> _Parser:
         add("--lock", action="append", metavar="FILE", help="a lock file to verify (several by "
             "repeating), besides those found in the working directory")  # fmt: skip
     add("--thorough", action="store_true", help="hash every installed file (slow)")
+    add("--offline", action="store_true", help="ask nothing of the network: the master's name is "
+        "not resolved, and nothing connects to it")  # fmt: skip
     add("--root", metavar="DIR", help="an unpacked image instead of this machine")
     add("--python", metavar="PATH", help="the job's interpreter or environment")
     add(

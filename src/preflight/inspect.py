@@ -16,9 +16,21 @@ from typing import (
     Tuple,
 )
 
-from . import isolate, snapshot_json
+from . import isolate, snapshot_json, tables
 from . import snapshot as s
-from .probes import driver, frameworks, interpreter, kernels, linkage, python_env, system, toolkit
+from .probes import (
+    driver,
+    frameworks,
+    interpreter,
+    kernels,
+    linkage,
+    master,
+    others,
+    platform,
+    python_env,
+    system,
+    toolkit,
+)
 from .probes.place import place
 from .roots import Root
 
@@ -47,6 +59,9 @@ class Look(NamedTuple):
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
     declared: Sequence[Declared] = ()  # paths of the policy
+    progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
+    offline: bool = False  # nothing is asked of the network
+    overlays: Sequence[str] = ()  # directories of tables on top of the built-in ones
 
 
 class Seen(NamedTuple):
@@ -63,12 +78,13 @@ class Probe(NamedTuple):
     seconds: float
     lost: Callable[[s.Fact[Any]], s.Snapshot]
     live_only: bool = False
+    wanted: Callable[[Look], bool] = lambda _what: True
 
 
 def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     """All facts of one look; never raises, never waits past `what.timeout`.
 
-    `meanwhile` is called while the probes run.
+    `meanwhile` is called while the probes run; what it raises is lost.
     """
     started = time.monotonic()
     deadline = started + what.timeout
@@ -77,18 +93,22 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     wanted = {
         name: one
         for name, one in PROBES.items()
-        if (what.root.live or not one.live_only) and (not what.only or name in what.only)
+        if (what.root.live or not one.live_only)
+        and (not what.only or name in what.only)
+        and one.wanted(what)
     }
     started_first = sorted(wanted, key=lambda name: name not in LONGEST)
     tasks = {name: _task(wanted[name], what) for name in started_first}
     paths = _declared(what)
     tasks.update(paths.tasks if paths else {})
-    answers = isolate.run(tasks, deadline, meanwhile)
+    tasks["meanwhile"] = isolate.Task(meanwhile, 0, here=True)
+    answers = isolate.run(tasks, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
     seen = replace(seen, storage=paths.gather(answers)) if paths else seen
-    times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in tasks}
+    looked = [*wanted, *(paths.tasks if paths else ())]
+    times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in looked}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
 
@@ -96,6 +116,7 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
 def _task(probe: Probe, what: Look) -> isolate.Task:
     # Hashing every file takes as long as the disk does: only the deadline of the whole counts.
     seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
+    seconds = master.seconds(what.timeout) if probe.call is _master else seconds
     return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
 
 
@@ -177,21 +198,25 @@ def _installed(what: Look) -> s.Snapshot:
 
     python = _python(what).python
     arch = system.read(what.root, what.env).arch.get("")
-    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough))
+    return s.Snapshot(python=installed.read(what.root, python, arch, what.thorough, what.progress))
 
 
 def _linkage(what: Look) -> s.Snapshot:
-    """What importing torch would load. The environment is read anew here and in `_kernels`:
-    it is soon done, and the probes run side by side."""
-    python, torch = _with_torch(what)
-    if torch is None:
-        return s.Snapshot()
-    return linkage.read(what.root, what.env, python, torch, place(what.root, what.env).cwd)
+    """What importing the frameworks would load. The environment is read anew here and in
+    `_kernels`: it is soon done, and the probes run side by side."""
+    here, torch = _with_torch(what)
+    cwd = place(what.root, what.env).cwd
+    found = s.Snapshot()
+    if torch is not None:
+        found = linkage.read(what.root, what.env, here.python, torch, cwd)
+    return others.read(here._replace(cwd=cwd), found)
 
 
 def _kernels(what: Look) -> s.Snapshot:
-    python, torch = _with_torch(what)
-    return s.Snapshot() if torch is None else kernels.read(what.root, python, torch)
+    here, torch = _with_torch(what)
+    found = s.Snapshot() if torch is None else kernels.read(what.root, here.python, torch)
+    more = tuple(others.kernels(here))
+    return replace(found, code=s.known(found.code.get(()) + more, ".nv_fatbin")) if more else found
 
 
 def _locks(what: Look) -> s.Snapshot:
@@ -207,17 +232,32 @@ def _locks(what: Look) -> s.Snapshot:
     arch = system.read(what.root, what.env).arch.get("x86_64")
     target = applying.Target(python.version.get(""), arch)
     told = pip_config.read(what.root, what.env, python.prefix.get(""))
+    seen = locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints)
     return s.Snapshot(
-        locks=locks.read(what.root, what.env, target, at.cwd, what.locks, told.constraints),
-        python=s.PythonEnv(indexes=s.known(told.indexes, "variables, pip.conf")),
+        locks=seen,
+        python=s.PythonEnv(
+            indexes=s.known(told.indexes, "variables, pip.conf"),
+            origins_conda=locks.of_conda(what.root, python.prefix.get(""), seen.get(())),
+        ),
     )
 
 
-def _with_torch(what: Look) -> Tuple[s.PythonEnv, Optional[s.Framework]]:
+def _platform(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return platform.read(what.root, what.env, what.command, marks)
+
+
+def _master(what: Look) -> s.Snapshot:
+    marks = tables.built_in(what.overlays)["marks"]
+    return master.look(what.root, what.env, what.command, marks, what.timeout, what.offline)
+
+
+def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
     """The environment, and torch where there is one whose files can be read."""
     seen = _python(what)
-    found = (f for f in seen.frameworks.get(()) if f.name.value == "torch" and f.path.known)
-    return seen.python, next(found, None)
+    here = others.Look(what.root, what.env, seen.python, seen.frameworks.get(()))
+    found = (f for f in here.frameworks if f.name.value == "torch" and f.path.known)
+    return here, next(found, None)
 
 
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
@@ -252,12 +292,22 @@ PROBES: Dict[str, Probe] = {
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
+    "platform": Probe(
+        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
+    ),
+    "master": Probe(
+        _master,
+        master.SECONDS,
+        master.lost,
+        live_only=True,
+        wanted=lambda what: master.wanted(what.env, what.command),
+    ),
     "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
 }
 
 
 #: Started first, since the others are done while these are not.
-LONGEST = ("linkage", "kernels")
+LONGEST = ("linkage", "kernels", "locks", "installed")
 
 
 # -- putting the parts together ---------------------------------------------------------------

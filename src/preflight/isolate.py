@@ -28,10 +28,14 @@ _HELD = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGALRM)
 
 
 class Task(NamedTuple):
-    """A call to make in a child: returns something JSON can hold, within `seconds`."""
+    """A call to make in a child: returns something JSON can hold, within `seconds`.
+
+    With `here` it is made in this process, once the others run: short, and to be done anyway.
+    """
 
     call: Callable[[], Any]
     seconds: float
+    here: bool = False
 
 
 class Answer(NamedTuple):
@@ -53,30 +57,19 @@ class _Child:
         self.status: Optional[int] = None
 
 
-def run(
-    tasks: Mapping[str, Task],
-    deadline: Optional[float] = None,
-    meanwhile: Callable[[], None] = lambda: None,
-) -> Dict[str, Answer]:
-    """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`).
-
-    Once they run, `meanwhile` is called: something short that this process has to do anyway.
-    """
+def run(tasks: Mapping[str, Task], deadline: Optional[float] = None) -> Dict[str, Answer]:
+    """Run all `tasks` at once; one answer each, at the latest at `deadline` (`time.monotonic`)."""
     reap()
     answers: Dict[str, Answer] = {}
     running: Dict[str, _Child] = {}
     for name, task in tasks.items():
+        if task.here:
+            continue
         try:
             running[name] = _start(task, deadline)
         except OSError as error:
             answers[name] = Answer(None, f"no child process could be started: {error.strerror}", 0)
-    try:
-        meanwhile()
-    except BaseException:
-        for child in running.values():
-            os.close(child.pipe)
-            _kill(child.pid)
-        raise
+    answers.update((name, _here(task)) for name, task in tasks.items() if task.here)
     while running:
         _wait(running)
         now = time.monotonic()
@@ -86,6 +79,16 @@ def run(
         for name in [one for one, child in running.items() if _finished(child, now)]:
             answers[name] = _answer(running.pop(name), now)
     return answers
+
+
+def _here(task: Task) -> Answer:
+    started = time.monotonic()
+    value, problem = None, ""
+    try:
+        value = task.call()
+    except Exception as error:  # noqa: BLE001 - as of any other task
+        problem = f"{type(error).__name__}: {error}"
+    return Answer(value, problem, (time.monotonic() - started) * 1000)
 
 
 def kill_children() -> None:

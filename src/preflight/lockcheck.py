@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import time
 from dataclasses import replace
-from typing import NamedTuple, Sequence, Tuple
+from typing import Mapping, NamedTuple, Sequence, Tuple
 
-from . import assume, inspect, lockwrite, matrix, verdict
+from . import assume, inspect, lockwrite, matrix, progress, verdict
 from . import snapshot as s
 from .lockfiles.applying import Target
 from .probes import locks, pip_config
@@ -64,6 +64,7 @@ def check(
     for one in files:
         if not root.is_file(at.absolute(one)):
             raise BadUsage(f"lock: {one}: no such file")
+    times: Mapping[str, float] = {}
     if elsewhere:
         snapshot = _described(root, settings, files, elsewhere, table)
     else:
@@ -72,15 +73,19 @@ def check(
                 root=root, env=settings.env, env_source=settings.env_source,
                 python=settings.python, timeout=settings.timeout, locks=files,
                 only=PROBES, thorough=settings.thorough,
+                progress=progress.on_terminal() if settings.thorough else None,
             )
         )  # fmt: skip
+        times = seen.milliseconds
         snapshot = assume.apply(seen.snapshot, settings.assume, table)
     snapshot = _asked(snapshot, files, exact)
     if snapshot.locks.value == ():
         raise BadUsage(f"lock: no lock file in {at.cwd}; name one (preflight lock FILE)")
     today = time.strftime("%Y-%m-%d")
     report = verdict.judge(snapshot, table, settings.policy, today, rules=LOCK_RULES)
-    return verdict.with_times(report, {"total": round((time.monotonic() - started) * 1000, 1)})
+    return verdict.with_times(
+        report, {**times, "total": round((time.monotonic() - started) * 1000, 1)}
+    )
 
 
 def _described(

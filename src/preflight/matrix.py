@@ -522,6 +522,31 @@ class Matrix:
         """The wheels (one a CUDA major) or system packages that bring a library of that name."""
         return [row for row in self._tables["libraries"]["library"] if library in row["names"]]
 
+    def mark(self, platform: str) -> Optional[Row]:
+        """What is known of a platform or launcher that can be recognised, by its name."""
+        for row in self._tables["marks"]["mark"]:
+            if row["platform"] == platform:
+                found: Row = row
+                return found
+        return None
+
+    def marks(self) -> List[Row]:
+        """By what platforms are recognised, the first that holds counts."""
+        return list(self._tables["marks"]["mark"])
+
+    def job_kinds(self) -> List[Row]:
+        """By what kinds of jobs are told apart, on platforms that have several."""
+        return list(self._tables["marks"]["job_kind"])
+
+    def variables(self, *platforms: str) -> List[Row]:
+        """The variables of platforms or launchers, by their names; of all where none is named."""
+        rows = self._tables["platforms"]["variable"]
+        return [row for row in rows if not platforms or row["platform"] in platforms]
+
+    def renamed(self) -> List[Row]:
+        """Variables that have another name now, or that nobody reads."""
+        return list(self._tables["platforms"]["renamed"])
+
     def companion(self, version: str) -> Optional[Row]:
         """The torchvision, torchaudio, … that belong to a torch release."""
         for row in self._tables["companions"]["companion"]:

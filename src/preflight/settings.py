@@ -46,6 +46,7 @@ class Settings(NamedTuple):
     fail_closed: bool
     locks: Tuple[str, ...] = ()
     thorough: bool = False
+    offline: bool = False
 
 
 def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
@@ -82,6 +83,7 @@ def gather(args: argparse.Namespace, env: Mapping[str, str]) -> Settings:
         thorough=_pick(
             getattr(args, "thorough", None) or None, env, "THOROUGH", None, False, _flag
         ),
+        offline=_pick(getattr(args, "offline", None) or None, env, "OFFLINE", None, False, _flag),
     )  # fmt: skip
 
 

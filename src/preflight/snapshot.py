@@ -351,6 +351,7 @@ class PythonEnv:
     locals: Fact[Mapping[str, str]] = _fact(NAMES)  # {name: "cu130"}, what version.py adds
     indexes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # "--index-url URL": variables, pip.conf
     origins: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)
+    origins_conda: Fact[Tuple[Origin, ...]] = _fact(ROWS, Origin)  # of what locks name
     unmet: Fact[Tuple[Unmet, ...]] = _fact(ROWS, Unmet)  # of the requirements in metadata
     altered: Fact[Tuple[Altered, ...]] = _fact(ROWS, Altered)
 
@@ -438,6 +439,22 @@ class Job:
     uses_torch_compile: Fact[bool] = _fact(FLAG)
     builds_extensions: Fact[bool] = _fact(FLAG)
     loader_workers: Fact[int] = _fact(INT)
+    kind: Fact[str] = _fact(TEXT)  # of a job of PAI DLC: pytorch, tensorflow, mpi, ray, slurm
+    launchers: Fact[Tuple[str, ...]] = _fact(TEXTS)  # platforms and launchers recognised besides
+    node_rank: Fact[int] = _fact(INT)
+    mounts: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of PAI's metadata: "oss /mnt/data"
+
+
+@record(frozen=True)
+class Master:
+    """The node that leads rendezvous, as name resolution and one connection found it."""
+
+    address: Fact[str] = _fact(TEXT)  # as it is named
+    port: Fact[str] = _fact(TEXT)  # as it is written
+    addresses: Fact[Tuple[str, ...]] = _fact(TEXTS)  # what the name resolves to
+    local: Fact[bool] = _fact(FLAG)  # one of them is an address of this node
+    state: Fact[str] = _fact(TEXT)  # connected, refused, timed out, unreachable; here: free, taken
+    route: Fact[str] = _fact(TEXT)  # the own address that leads there
 
 
 @record(frozen=True)
@@ -511,6 +528,7 @@ class Snapshot:
     libraries: Fact[Tuple[Library, ...]] = _fact(RECORDS, Library)
     env: Fact[Mapping[str, str]] = _fact(NAMES)
     job: Job = _section(Job)
+    master: Master = _section(Master)
     image: Image = _section(Image)
     locks: Fact[Tuple[Lock, ...]] = _fact(RECORDS, Lock)
     logs: Fact[Tuple[str, ...]] = _fact(TEXTS)

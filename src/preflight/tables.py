@@ -4,6 +4,8 @@ In a wheel every table is a JSON file compiled from its TOML at build time, whic
 times faster; in a checkout the TOML is read itself. An overlay is a directory of TOML files of
 the same names: a row with the same key takes the place of the built-in one, other rows are
 added. Its rows are checked as the built-in ones are; of several overlays the later one wins.
+
+A table may be spread over several files in a directory of its name: `platforms/pai-dlc.toml`.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import stat
-from typing import Any, Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence
+from typing import Any, Dict, Iterable, Iterator, List, Mapping, NamedTuple, Optional, Sequence
 
 COMPILED = "compat"  # beside this file, in a wheel
 CHECKOUT = os.path.join("..", "..", "compat")  # from this file, in a checkout
@@ -52,8 +54,13 @@ class Tables(Mapping[str, Any]):
         return self._read[stem]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(sorted({os.path.splitext(name)[0] for name in os.listdir(self._directory)
-                            if name.endswith((".toml", ".json"))}))  # fmt: skip
+        found = {os.path.splitext(name)[0] for name in os.listdir(self._directory)
+                 if name.endswith((".toml", ".json"))}  # fmt: skip
+        found |= {one for one in _schema().DIRECTORIES if self._has(one)}
+        return iter(sorted(found))
+
+    def _has(self, directory: str) -> bool:
+        return os.path.isdir(os.path.join(self._directory, directory))
 
     def __len__(self) -> int:
         return len(list(iter(self)))
@@ -69,7 +76,8 @@ class Tables(Mapping[str, Any]):
         sources = self["sources"]["source"]
         for problem in schema.unknown_sources(own, sources):
             raise BadTables(os.path.join(overlay, problem))
-        for stem, table in own.items():
+        for file, table in own.items():
+            stem = schema.stem(file)
             merged = dict(self[stem])
             for kind, rows in table.items():
                 known = {_same(row) for row in merged.get(kind, [])}
@@ -99,15 +107,28 @@ def built_in(overlays: Sequence[str] = ()) -> Tables:
     return Tables(compiled if os.path.isdir(compiled) else os.path.join(here, CHECKOUT), overlays)
 
 
+def _schema() -> Any:
+    from . import tables_schema
+
+    return tables_schema
+
+
 def toml_files(path: str) -> Dict[str, Any]:
-    """{file stem: what its TOML says} of a directory; raises BadTables, naming the file."""
+    """{file stem: what its TOML says} of a directory; raises BadTables, naming the file.
+
+    Of a table that is a directory, a file's stem is "platforms/pai-dlc".
+    """
     try:
         names = sorted(name for name in os.listdir(path) if name.endswith(".toml"))
+        for one in _schema().DIRECTORIES:
+            if os.path.isdir(os.path.join(path, one)):
+                inside = sorted(os.listdir(os.path.join(path, one)))
+                names += [f"{one}/{name}" for name in inside if name.endswith(".toml")]
     except (OSError, ValueError) as error:
         missing = isinstance(error, FileNotFoundError)
         words = "no such directory of tables" if missing else _words(error)
         raise BadTables(f"{path}: {words}") from None
-    names = [name for name in names if not name.startswith(".")]
+    names = [name for name in names if not name.rpartition("/")[2].startswith(".")]
     if not names:
         raise BadTables(f"{path}: no tables (NAME.toml) in this directory")
     return {name[: -len(".toml")]: read_toml(os.path.join(path, name)) for name in names}
@@ -123,9 +144,30 @@ def _built_in(path: str, stem: str) -> Optional[Dict[str, Any]]:
                 return compiled
         if os.path.exists(file + ".toml"):
             return read_toml(file + ".toml")
+        if os.path.isdir(file):
+            names = sorted(one for one in os.listdir(file) if one.endswith(".toml"))
+            return joined(read_toml(os.path.join(file, name)) for name in names)
     except OSError as error:
         raise BadTables(f"{file}: {error.strerror}") from None
     return None
+
+
+def joined(files: Iterable[Mapping[str, Any]]) -> Dict[str, Any]:
+    """One table of several files: the rows of each, one after another."""
+    found: Dict[str, Any] = {}
+    for table in files:
+        for kind, rows in table.items():
+            found[kind] = found.get(kind, []) + rows
+    return found
+
+
+def whole_tables(own: Mapping[str, Any]) -> Dict[str, Any]:
+    """What `toml_files` gives, with the files of a directory joined into its table."""
+    found: Dict[str, Any] = {}
+    for file, table in own.items():
+        stem = _schema().stem(file)
+        found[stem] = table if stem == file else joined([found.get(stem, {}), table])
+    return found
 
 
 def read_toml(path: str) -> Dict[str, Any]:

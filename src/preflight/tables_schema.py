@@ -25,8 +25,12 @@ TABLES: Dict[str, Tuple[str, ...]] = {
     "errors": ("error",),
     "libraries": ("library",),
     "require": ("requirement", "brands", "require_rule", "container_variable"),
+    "marks": ("mark", "job_kind"),
+    "platforms": ("variable", "renamed"),
 }
 SOURCES = "sources"
+#: Tables that are directories, with any number of files.
+DIRECTORIES = ("platforms",)
 
 #: What a row may say, and what it must say ("!").
 ROWS: Dict[str, str] = {
@@ -67,6 +71,10 @@ ROWS: Dict[str, str] = {
     "brands": "brands! names!",
     "require_rule": "topic! form meaning!",
     "container_variable": "name! value! meaning!",
+    "mark": "platform! variables! title! world nodes node_rank processes",
+    "job_kind": "platform! kind! variables!",
+    "variable": "platform! name! product! meaning! type! form relation example override",
+    "renamed": "name! now since product! meaning!",
 }
 COMMON = "note trust! source!"
 
@@ -103,6 +111,10 @@ IDENTITY: Dict[str, Tuple[str, ...]] = {
     "brands": ("brands",),
     "require_rule": ("topic", "form"),
     "container_variable": ("name", "value"),
+    "mark": ("platform", "variables"),
+    "job_kind": ("platform", "kind", "variables"),
+    "variable": ("platform", "name", "product"),
+    "renamed": ("name",),
 }
 SPLIT = ("versions", "releases", "platforms", "variants")
 
@@ -115,7 +127,7 @@ STRING_LISTS = {
     "drops", "targets", "capabilities", "names", "pci", "versions", "default", "sm", "sm_unsure",
     "ptx", "ptx_unsure", "source", "platforms", "variants", "layout", "pins", "requires",
     "torchvision", "torchaudio", "torchtext", "torchdata", "also", "errors", "says", "bases",
-    "releases", "tags", "messages", "systems", "seen",
+    "releases", "tags", "messages", "systems", "seen", "variables",
 }  # fmt: skip
 #: Keys that have another type in one table than elsewhere.
 OTHER_TYPES: Dict[Tuple[str, str], type] = {
@@ -145,6 +157,8 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "cuda_match": ("major", "minor"),
     "cxx11_abis": ("both",),
     "domain": ("cuda", "nvml", "loader", "container", "torch"),
+    "world": ("nodes", "processes", "tasks"),
+    "variable.form": ("positive", "natural", "port", "object", "list", "cluster"),
 }
 
 _CUDA = (r"\d+\.\d+", "CUDA version (as in 12.4)")
@@ -153,6 +167,7 @@ _CAPABILITY = (r"\d+\.\d", "compute capability (as in 8.6)")
 _TARGET = (r"sm_\d{2,3}[af]?", "compiler target (as in sm_90)")
 _MONTH = (r"\d{4}(-\d\d)?", "month (as in 2024-03)")
 _DAY = (r"\d{4}-\d\d-\d\d", "day (as in 2024-03-01)")
+_NAME = (r"[a-z0-9]+(-[a-z0-9]+)*", "name (small letters, digits and hyphens)")
 _NGC = (r"\d\d\.\d\d", "month of NGC (as in 24.03)")
 #: The form of a value, or of each in a list; "table.key" where it is one table's only.
 FORMS: Dict[str, Tuple[str, str]] = {
@@ -193,8 +208,18 @@ FORMS: Dict[str, Tuple[str, str]] = {
     "ngc.release": _NGC,
     "ngc_framework.release": _NGC,
     "ngc_image.releases": _NGC,
+    "mark.platform": _NAME,
+    "job_kind.platform": _NAME,
+    "variable.platform": _NAME,
+    "variables": (r"[A-Za-z_][A-Za-z0-9_]*", "name of a variable"),
 }  # fmt: skip
 _COMPILED: Dict[str, Pattern[str]] = {}
+
+
+def stem(file: str) -> str:
+    """The table that a file is of, or is a part of: "platforms/slurm" is of "platforms"."""
+    directory = file.partition("/")[0]
+    return directory if directory in DIRECTORIES else file
 
 
 def place(stem: str, kind: str, number: int, row: Any) -> str:
@@ -220,20 +245,21 @@ def label(kind: str, row: Any) -> str:
 
 def file_problems(found: Mapping[str, Any]) -> Iterator[str]:
     """What is ill-formed in tables ({file stem: its TOML}), each problem with file and row."""
-    for stem, table in found.items():
-        if stem == SOURCES:
+    for file, table in found.items():
+        if file == SOURCES:
             yield from _problems_of_sources(table)
-        elif stem not in TABLES:
+        elif stem(file) not in TABLES or file in DIRECTORIES:
             known = ", ".join((*TABLES, SOURCES))
-            name = _clipped(" ".join(stem.split()))
+            name = _clipped(" ".join(file.split()))
             yield f"{name}.toml: no table is called so; there are {known}"
         else:
+            kinds = TABLES[stem(file)]
             for kind, rows in table.items():
-                if kind in TABLES[stem] and isinstance(rows, list):
-                    yield from _problems_of_rows(stem, kind, rows)
+                if kind in kinds and isinstance(rows, list):
+                    yield from _problems_of_rows(file, kind, rows)
                 else:
-                    known = ", ".join(f"[[{one}]]" for one in TABLES[stem])
-                    yield f"{stem}.toml: {_clipped(repr(kind))} is none of its tables, {known}"
+                    known = ", ".join(f"[[{one}]]" for one in kinds)
+                    yield f"{file}.toml: {_clipped(repr(kind))} is none of its tables, {known}"
 
 
 def _problems_of_sources(table: Mapping[str, Any]) -> Iterator[str]:

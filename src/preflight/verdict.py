@@ -210,6 +210,11 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
     ("storage", "ls -l and time it; preflight --timeout 300; dmesg | tail where a mount hangs"),
+    ("host.master_resolves", "getent hosts $MASTER_ADDR"),
+    ("master.", "getent hosts $MASTER_ADDR; then nc -vz $MASTER_ADDR $MASTER_PORT"),
+    ("job.command", "preflight exec -- COMMAND, as the job starts it"),
+    ("job.nodes", "echo $WORLD_SIZE $PET_NNODES $SLURM_JOB_NUM_NODES in the job"),
+    ("host.cpus", "nproc"),
     ("extensions", "cuobjdump --list-elf FILE.so"),
 )
 

@@ -30,13 +30,13 @@ def written(name: str, line: int) -> str:
 
 
 def cut_off(name: str) -> None:
-    """Reads a sample that ends at each of its bytes (of a long one, at 1500 of them).
+    """Reads a sample that ends at each of its bytes (of a long one, at 700 of them).
 
     Anything but an answer or BadLock fails.
     """
     data = (SAMPLES / name).read_bytes()
     path = "/work/" + ("pixi.lock" if name.startswith("pixi") else name)
-    for size in range(0, len(data), max(1, len(data) // 1500)):
+    for size in range(0, len(data), max(1, len(data) // 700)):
         try:
             lockfiles.read(path, data[:size])
         except BadLock as error:

@@ -1,7 +1,8 @@
 """Whatever the bytes: an answer or BadLock that names a line, and never long."""
 
 import string
-from typing import List
+import time
+from typing import List, Tuple
 
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
@@ -60,7 +61,7 @@ def test_any_pieces_of_the_formats(name: str, pieces: List[str]) -> None:
 @QUICK
 @given(st.sampled_from(ORIGINALS), st.data())
 def test_a_sample_with_something_else_in_it(
-    original: "tuple[str, bytes]", data: st.DataObject
+    original: Tuple[str, bytes], data: st.DataObject
 ) -> None:
     name, text = original
     at = data.draw(st.integers(0, len(text)))
@@ -69,9 +70,29 @@ def test_a_sample_with_something_else_in_it(
     attempt(name, text[:at] + put + text[at + gone :])
 
 
-WRITTEN = st.text(
-    alphabet=string.ascii_lowercase + "0123456789.*=<>!~|,()[]:_-+ '\"#^$", max_size=40
-)
+SLOW = [
+    ("a.yml", "version: 7\nplatforms:" + "\n " * 5000 + "x"),
+    ("a.yml", "metadata:" + "\n " * 30_000 + "x"),
+    ("list.txt", "@EXPLICIT\n" + "\n" * 300_000),
+    ("explicit.txt", "@EXPLICIT\n" + "a-" * 300_000 + ".conda"),
+    ("environment.yml", "dependencies: [" * 5000),
+    *(("environment.yml", f"dependencies: ['a{one}']") for one in (
+        " " * 300_000 + "x", "=" * 300_000, "[" * 300_000, " 1," * 100_000, " if a" * 100_000)),
+    ("environment.yml", "dependencies: [pip: ['a" + " " * 300_000 + "x']]"),
+    ("pixi.lock", "version: 6\nenvironments: {default: {packages: {linux-64: [pypi: x]}}}\n"
+                  "packages: [{pypi: x, name: x, requires_dist: ['a" + " " * 300_000 + ")x']}]"),
+]  # fmt: skip
+
+
+def test_nothing_that_goes_on_and_on_takes_long() -> None:
+    for name, text in SLOW:
+        start = time.process_time()
+        attempt(name, text.encode())
+        assert time.process_time() - start < 2, (name, text[:40])
+
+
+LETTERS = string.ascii_lowercase + string.digits + ".*=<>!~|,()[]:_-+ '\"#^$"
+WRITTEN = st.text(alphabet=LETTERS, max_size=40)
 
 
 @QUICK
@@ -85,9 +106,11 @@ def test_any_spec_is_read_or_refused_and_can_be_judged(text: str) -> None:
     assert conda_versions.satisfies("1.2.3", "py_0", spec.version, spec.build) in (True, False)
 
 
-VERSION = st.from_regex(
-    r"(?:[0-9]!)?[0-9a-c]{1,3}(?:[._](?:[0-9]{1,2}|rc|dev|post|[a-c])+){0,3}_?", fullmatch=True
-)
+VERSION = st.lists(
+    st.sampled_from(["0", "1", "10", ".", ".", "_", "a", "rc", "dev", "post", "+", "1!", "-"]),
+    min_size=1,
+    max_size=8,
+).map("".join)
 
 
 @QUICK

@@ -1,6 +1,7 @@
 """Requirements files, held against pip's own parser: what it reads, and what it refuses."""
 
 import logging
+import time
 from pathlib import Path
 from typing import Any, List, Optional, Tuple
 
@@ -183,6 +184,17 @@ def both(file: Path, given_: str) -> Tuple[Optional[List[Row]], Optional[List[Ro
 def test_a_line_is_read_as_pip_reads_it(line: str, file: Path) -> None:
     mine, pips = both(file, line + "\n")
     assert mine == pips
+
+
+@pytest.mark.parametrize(
+    "line",
+    ["x" + " " * 50000 + "y", "a[" + " " * 50000, "a @ x" + " \t" * 30000 + ";"],
+    ids=["spaces", "extras", "tabs"],
+)
+def test_no_line_takes_long(line: str) -> None:
+    before = time.process_time()
+    ours(line)
+    assert time.process_time() - before < 1
 
 
 @QUICK

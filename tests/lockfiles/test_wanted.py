@@ -138,6 +138,7 @@ def test_an_entry_tells_with_which_extra_or_group_it_comes() -> None:
         ("python_version < '3.11' or 'gpu' in extras", (), (), False),
         ("no marker", (), (), None),
         ("extra ==", (), (), None),
+        ("sys_platform === 'linux'", (), (), None),
     ],
 )
 def test_a_marker_asks_all_extras_and_groups_at_once(

@@ -60,7 +60,7 @@ def names(lock):
     ],
 )
 def test_names_that_are_found(place, name):
-    place.write(f"/job/{name}")
+    place.write(f"/job/{name}", "dependencies:\n" if name.startswith("environment") else "")
     assert list(place.read()) == [f"/job/{name}"]
 
 
@@ -71,6 +71,13 @@ def test_names_that_are_found(place, name):
 def test_names_that_are_not(place, name):
     place.write(f"/job/{name}", "x")
     assert place.read() == {}
+
+
+def test_a_file_of_the_name_that_is_something_else(place):
+    place.write("/job/environment.yml", "services:\n  web: {}\n")
+    assert place.read() == {}
+    asked = place.read(named=["environment.yml"])["/job/environment.yml"]
+    assert "no conda environment" in asked.problem.value
 
 
 def test_nothing_to_find_is_known(place):

@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from packaging.specifiers import SpecifierSet
-from preflight.probes.installed import first_of_each
 
 from preflight.lockfiles.versions import satisfies
 from preflight.probes import requires
 from preflight.probes.distributions import normalize
+from preflight.probes.installed import first_of_each
 from preflight.roots import Root
 from tests.probes.fake_root import Image
 

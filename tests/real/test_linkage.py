@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from preflight import matrix
 from preflight.binary import elf, fatbin, loader, symbols, torch_preload, versions
 from preflight.roots import Root
 from tests.binary import cost, trees
@@ -172,6 +173,21 @@ def extensions(site, parts):
     return [path for path in found if not os.path.islink(path) and head(path) == b"\x7fELF\x02"]
 
 
+def extras(*packages, torch=""):
+    """Extension modules of PREFLIGHT_EXTRAS, a directory that pip filled (`--target`).
+
+    torchvision only where it is the one of that torch.
+    """
+    place = os.environ.get("PREFLIGHT_EXTRAS", "")
+    found = extensions(place, packages) if place else []
+    if torch and found:
+        (metadata,) = Path(place).glob("torchvision-*.dist-info")
+        version = metadata.name.partition("-")[2][: -len(".dist-info")]
+        belongs = matrix.load().torches_of("torchvision", version)
+        found = found if torch.partition("+")[0] in belongs else []
+    return found
+
+
 @EVERY
 def test_a_healthy_install_has_no_problem(name):
     """torch's own libraries after `import torch`, and each other extension by itself."""
@@ -179,7 +195,7 @@ def test_a_healthy_install_has_no_problem(name):
     process = loader.Process(Root(), {}, install.python, cwd="/", check=symbols.Checker().check)
     assert not process.start().problems
     alone = extensions(install.site, ["numpy", "scipy"])
-    alone += extensions(os.environ.get("PREFLIGHT_EXTRAS", ""), ["scipy"])
+    alone += extras("numpy", "scipy")
     tag = "cpython-" + install.site.rpartition("/python")[2].partition("/")[0].replace(".", "")
     for path in (one for one in alone if tag in one):
         assert process.fork().open(path).error == ""
@@ -188,6 +204,7 @@ def test_a_healthy_install_has_no_problem(name):
     assert imported.error == ""
     after = [str(path) for path in sorted(Path(install.site, "torch/lib").glob("*.so"))]
     after += extensions(install.site, ["torchvision", "functorch"])
+    after += extras("torchvision", torch=install.name)
     for path in after:
         opened = process.fork().open(path)
         # Only the driver's library may be missing: there is none in an image.

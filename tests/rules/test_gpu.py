@@ -329,3 +329,34 @@ def test_triton_names_each_kind_of_gpu_once():
     found = finding(TRITON, gpus=mixed, **COMPILES)
     assert "P100" in found.summary and "TORCHDYNAMO_DISABLE=1" in found.fix[0]
     assert "job.uses_torch_compile" in [one.fact for one in found.evidence]
+
+
+# -- frameworks beside torch ------------------------------------------------------------------
+
+
+def plugin(main, *targets):
+    """The GPU code of JAX's plugin."""
+    return s.Code(file=s.known("xla_cuda_plugin.so", "x"), owner=s.known("jax", "x"),
+                  targets=s.known(targets, "x"), partly=s.known((), "x"),
+                  fatbins=s.known(49, "x"), main=s.known(main, "x"))  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("gpu", "alone", "expected"),
+    [
+        (H100, True, ["pass"]),
+        (V100, True, ["fail"]),
+        (H100, False, ["pass", "pass"]),
+        # torch may well be what the job uses: JAX's lack is a warning.
+        (V100, False, ["n/a", "pass", "warn"]),
+    ],
+)
+def test_the_code_of_a_plugin(gpu, alone, expected):
+    builds = {"jax": {"version": "0.10.2", "cuda": "13", "build": "pip"}}
+    if not alone:
+        builds["torch"] = torch("12.4", arch_list=["sm_70", "sm_80", "sm_90"])
+    seen = replace(
+        snap(gpus=[gpu], **builds), code=s.known((plugin(alone, "sm_75", "sm_90"),), "x")
+    )
+    name = "gpu/no-kernels-for-architecture"
+    assert sorted(word(name, one) for one in outcomes(name, seen)) == expected

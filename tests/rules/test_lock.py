@@ -254,6 +254,16 @@ def test_another_artefact_than_the_lock_names():
         assert words(HASH, seen) == [expected]
 
 
+def test_another_conda_package_than_the_lock_names():
+    pin = s.Pin("numpy", "==1.26.4", 3, "conda", hash="md5:" + "a" * 32, build="py311_0")
+    one = s.Lock(path=s.known("explicit.txt", "x"), entries=s.known((pin,), "x"),
+                 role=s.known("lock", "x"), named=s.known(True, "x"))  # fmt: skip
+    seen = replace(snap("live"), locks=s.known((one,), "x"))
+    for digest, expected in (("a", "n/a"), ("b", "fail")):
+        origin = s.Origin("numpy", "1.26.4", "https://host/numpy.conda", f"md5:{digest * 32}")
+        assert words(HASH, with_python(seen, origins_conda=(origin,))) == [expected]
+
+
 # -- the build that is meant ------------------------------------------------------------------
 
 

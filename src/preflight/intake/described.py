@@ -134,6 +134,7 @@ _SECTIONS: Dict[str, Callable[[Any], Dict[str, Any]]] = {
     "cuda_toolkit": lambda value: {"toolkit": _record(s.Toolkit, value, "cuda_toolkit")},
     "env": _env,
     "job": _section("job", s.Job),
+    "master": _section("master", s.Master),
     "host": _section("host", s.Host),
     "image": _section("image", s.Image),
     "locks": _list_of("locks", s.Lock),

@@ -208,8 +208,15 @@ def holds(
 
 @lru_cache(maxsize=4096)
 def _holds(marker: str, target: Target) -> Optional[bool]:
-    from packaging.markers import InvalidMarker, Marker, UndefinedEnvironmentName
+    from packaging.markers import (
+        InvalidMarker,
+        Marker,
+        UndefinedComparison,
+        UndefinedEnvironmentName,
+    )
     from packaging.version import InvalidVersion
+
+    unread = (InvalidMarker, UndefinedComparison, UndefinedEnvironmentName, InvalidVersion)
 
     try:
         read = Marker(marker)
@@ -218,7 +225,7 @@ def _holds(marker: str, target: Target) -> Optional[bool]:
         # Of no known Python: what holds, or does not, for each there is.
         each = {bool(read.evaluate(target._replace(python=one).markers())) for one in PYTHONS}
         return each.pop() if len(each) == 1 else None
-    except (InvalidMarker, UndefinedEnvironmentName, InvalidVersion, TypeError, RecursionError):
+    except (*unread, TypeError, RecursionError):
         return None
 
 

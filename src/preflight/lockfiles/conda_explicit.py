@@ -18,19 +18,19 @@ _PLATFORM = re.compile(r"#\s*platform:\s*(\S+)\s*$")
 
 def parse(text: str) -> Parsed:
     """The entries of an explicit or exported list. Raises BadLock."""
-    explicit = re.search(r"^\s*@EXPLICIT\s*$", text, re.M) is not None
+    explicit = re.search(r"^[ \t]*@EXPLICIT[ \t]*$", text, re.M) is not None
     entries: List[Entry] = []
     platform = ""
     for number, raw in enumerate(text.split("\n"), 1):
         line = raw.strip()
+        if not line or line == "@EXPLICIT":
+            continue
         said = _PLATFORM.match(line)
         if said:
             platform = said.group(1)
         elif line.startswith("# pip "):
             entries.append(_pip(line[len("# pip ") :], number))
-        elif not line or line.startswith("#") or line == "@EXPLICIT":
-            continue
-        else:
+        elif not line.startswith("#"):
             entries.append(_explicit(line, number) if explicit else entry(line, number))
     return Parsed(
         "conda-explicit" if explicit else "conda-list",

@@ -11,6 +11,8 @@ from typing import Dict, NamedTuple, Optional, Tuple
 
 from .model import BadLock, without_credentials
 
+#: More is no spec and no address of a package.
+LENGTH = 2000
 _EXTENSIONS = (".conda", ".tar.bz2")
 _BRACKETS = re.compile(r"\[([^\[\]]*)\]\s*$")
 _IN_BRACKETS = re.compile(r"\s*([a-zA-Z0-9_-]+)\s*=\s*(\"[^\"]*\"|'[^']*'|[^,'\"]*)\s*(?:,|$)")
@@ -45,6 +47,8 @@ class Archive(NamedTuple):
 def parse(text: str, line: int) -> Spec:
     """A MatchSpec. Raises BadLock."""
     whole = text.strip()
+    if len(whole) > LENGTH:
+        raise BadLock(line, f"{_short(whole)} is longer than any package is written")
     text = re.split(r"\s+#|^#| if ", whole)[0].strip()
     if text.endswith(_EXTENSIONS) or "://" in text.split("::")[0] and is_archive(text):
         return _of_url(text, line)
@@ -80,7 +84,7 @@ def version_and_build(text: str) -> Tuple[str, str]:
 
     A version without an operator, or with a build, is exact: "==1.2", as conda takes it.
     """
-    text = re.sub(r"\s*([,|<>!~])\s*", r"\1", text.strip())
+    text = re.sub(r"\s*([,|<>!~])\s*", r"\1", text[:LENGTH].strip())
     text = re.sub(r"(^|[,|=<>!~])(=+)\s+", r"\1\2", text)
     split = _VERSION_BUILD.fullmatch(text)
     version, build = split.groups() if split else (text, "")
@@ -161,6 +165,8 @@ def is_subdir(text: str) -> bool:
 
 def split_hash(text: str, line: int) -> Tuple[str, str]:
     """(URL, "md5:…" or "sha256:…") of `URL#HASH`, `URL#sha256:HASH`. Raises BadLock."""
+    if len(text) > LENGTH:
+        raise BadLock(line, f"{_short(text)} is longer than any address")
     place, mark, digest = text.partition("#")
     if not mark:
         return place, ""
@@ -175,7 +181,7 @@ def of_url(url: str) -> Optional[Archive]:
     """What the address of a package says; None where it is no conda package."""
     from urllib.parse import unquote
 
-    place = url.partition("#")[0].partition("?")[0].replace("\\", "/")
+    place = url[:LENGTH].partition("#")[0].partition("?")[0].replace("\\", "/")
     folder, file = posixpath.split(place)
     file = unquote(file)
     stem = next((file[: -len(end)] for end in _EXTENSIONS if file.endswith(end)), "")

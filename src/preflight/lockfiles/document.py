@@ -10,7 +10,7 @@ from typing import Optional, Tuple
 from .. import snapshot as s
 from . import read
 from .applying import Target, record
-from .model import CONSTRAINTS, LOCK, REQUIREMENTS, BadLock, Parsed, normalize
+from .model import CONSTRAINTS, LOCK, REQUIREMENTS, BadLock, NeedsLibrary, NoLock, Parsed, normalize
 
 
 def load(
@@ -19,9 +19,14 @@ def load(
     """The record of a file, and what was parsed; a file that cannot be read says why.
 
     `role`: what it is taken for, where that is not the file's own (`-c`, PIP_CONSTRAINT).
+    Raises NoLock for a file that nobody names and that is something else.
     """
     try:
         parsed = read(path, data)
+    except NoLock as error:
+        if not named:
+            raise
+        return broken(path, error, named, role), None
     except BadLock as error:
         return broken(path, error, named, role), None
     role = role or _by_name(posixpath.basename(path), parsed)
@@ -44,7 +49,7 @@ def broken(path: str, error: BadLock, named: bool = False, role: str = "") -> s.
         named=s.known(named, path),
         role=s.known(role, path) if role else s.UNKNOWN,
     )
-    if error.needs:
+    if isinstance(error, NeedsLibrary):
         return replace(made, entries=s.unknown(str(error), path))
     return replace(made, problem=s.known(str(error), path), entries=s.unknown(str(error), path))
 
@@ -55,7 +60,8 @@ def described(given: s.Lock, target: Target) -> s.Lock:
     if given.entries.known or given.problem.known:
         return given
     if given.text.known:
-        made, _parsed = load(path, given.text.get("").encode("utf-8", "surrogatepass"), target)
+        data = given.text.get("").encode("utf-8", "surrogatepass")
+        made, _parsed = load(path, data, target, named=True)
     elif given.pins.known:
         pins = tuple(_pin(name, spec) for name, spec in given.pins.get({}).items())
         made = s.Lock(entries=s.known(pins, path), role=s.known(REQUIREMENTS, path))

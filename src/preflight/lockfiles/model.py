@@ -19,11 +19,10 @@ VARIABLES = (
 class BadLock(ValueError):
     """A lock file that cannot be read: `line` (from 1; 0: of the whole) and why."""
 
-    def __init__(self, line: int, reason: str, needs: str = "") -> None:
+    def __init__(self, line: int, reason: str) -> None:
         super().__init__(f"line {line}: {reason}" if line else reason)
         self.line = line
         self.reason = reason
-        self.needs = needs  # the library of ours that is not installed, and no fault of the file
 
 
 class NoLock(BadLock):

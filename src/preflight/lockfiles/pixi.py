@@ -19,13 +19,9 @@ from .yaml_nodes import Mapping, items, load, mapping, needed, number, text, tex
 VERSIONS = (4, 5, 6, 7)
 #: The environment that pixi installs where none is named.
 DEFAULT = "default"
-_REQUIREMENT = re.compile(
-    r"\s*([A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?)\s*(?:\[([^\]]*)\])?\s*"
-    r"(?:@\s*(\S+)|\(?([^;@()]*)\)?)\s*(?:;\s*(.*))?"
-)
+_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?")
 _ARCHIVE = re.compile(r"\.(whl|zip|tar(\.\w+)?|tgz)$")
 _EXTRA = re.compile(r"\bextra\s*==\s*['\"]([^'\"]+)['\"]")
-_SOURCE = re.compile(r"\s*([^\s\[\]]+)\s*(?:\[[^\]]*\])?\s*@\s*(\S.*)")
 
 Key = Tuple[str, str]  # ("conda" or "pypi", where it lies)
 
@@ -149,12 +145,11 @@ def _by_platform(uses: List[_Use], name: str) -> Iterator[_Wanted]:
 
 def _of_conda(record: Mapping, kind: str, where: str) -> Entry:
     get = record.values.get
-    source = _SOURCE.fullmatch(where) if kind == "conda_source" else None
-    place = source.group(2) if source else where
+    source, _, place = where.rpartition(" @ ") if kind == "conda_source" else ("", "", where)
+    place = place.strip()
     archive = conda_spec.of_url(place)
-    name = text(get("name"), "'name'") or (
-        archive.name if archive else source.group(1) if source else ""
-    )
+    name = text(get("name"), "'name'") or (archive.name if archive else source.partition("[")[0])
+    name = name.strip()
     if not name:
         raise BadLock(record.line, f"{where[:80]!r} has no 'name'")
     version = text(get("version"), "'version'") or (archive.version if archive else "")
@@ -218,19 +213,38 @@ def _of_pypi(record: Mapping, where: str) -> Entry:
 
 def _requirements(record: Mapping) -> Iterator[Need]:
     for one, line in texts(record.values.get("requires_dist"), "requires_dist"):
-        found = _REQUIREMENT.fullmatch(one)
-        if not found:
+        need = _requirement(one)
+        if need is None:
             raise BadLock(line, f"{one[:80]!r} is no requirement")
-        name, extras, url, spec, marker = found.groups()
-        only: Optional[re.Match[str]] = _EXTRA.search(marker or "")
-        yield Need(
-            normalize(name),
-            (spec or "").replace(" ", ""),
-            (marker or "").strip(),
-            tuple(sorted(each.strip() for each in (extras or "").split(",") if each.strip())),
-            only.group(1) if only else "",
-            source=without_credentials(url or ""),
-        )
+        yield need
+
+
+def _requirement(written: str) -> Optional[Need]:
+    """A requirement of PEP 508, taken apart and not judged; None for what is none."""
+    found = _NAME.match(written.strip())
+    if not found:
+        return None
+    rest, extras, url = written.strip()[found.end() :].strip(), "", ""
+    if rest.startswith("["):
+        extras, closed, rest = rest[1:].partition("]")
+        if not closed:
+            return None
+        rest = rest.strip()
+    spec, _, marker = rest.partition(" ;" if rest.startswith("@") else ";")
+    if spec.startswith("@"):
+        spec, url = "", spec[1:].strip()
+    spec = spec.strip().strip("()").replace(" ", "")
+    if spec and not re.fullmatch(r"[<>=!~][\w.,*+!<>=~-]*", spec):
+        return None
+    only = _EXTRA.search(marker)
+    return Need(
+        normalize(found.group()),
+        spec,
+        marker.strip(),
+        tuple(sorted(each.strip() for each in extras.split(",") if each.strip())),
+        only.group(1) if only else "",
+        source=without_credentials(url),
+    )
 
 
 def _indexes(environments: Mapping) -> Iterator[str]:

@@ -42,12 +42,12 @@ GENERATED = re.compile(
 _SIZES = {"sha256": 64, "sha384": 96, "sha512": 128, "sha1": 40, "sha224": 56, "md5": 32}
 _NAME = r"[A-Za-z0-9](?:[A-Za-z0-9._-]*[A-Za-z0-9])?"
 #: The plainest form, of nearly every line of a lock; others go through packaging.
-_EXTRAS = rf"\[\s*((?:{_NAME}(?:\s*,\s*{_NAME})*)?)\s*\]"
+_EXTRAS = rf"\[\s*(?:({_NAME}(?:\s*,\s*{_NAME})*)\s*)?\]"
 _PINNED = re.compile(
     rf"({_NAME})(?:{_EXTRAS})?\s*(==\s*\d+(?:\.\d+)*(?:(?:a|b|rc)\d+)?(?:\.post\d+)?"
     r"(?:\.dev\d+)?(?:\+[a-z0-9]+(?:[._-][a-z0-9]+)*)?)\s*$"
 )
-_DIRECT = re.compile(rf"({_NAME})\s*(?:{_EXTRAS})?\s*@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
+_DIRECT = re.compile(rf"({_NAME})\s*(?:{_EXTRAS}\s*)?@\s*(\S+)(?:\s*$|\s+;\s*(.*)$)")
 _SCHEME = re.compile(r"(?:(?:git|hg|bzr|svn)\+)?[a-z][a-z+]*://|(?:git|hg|svn|bzr)\+[a-z]+:|file:")
 
 
@@ -127,13 +127,18 @@ def logical(text: str) -> Iterator[Line]:
             continue
         # A comment within a continued line ends it, as in pip.
         parts.append(" " + raw if comment else raw)
-        joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+        joined = _uncommented("".join(parts))
         if joined:
             yield Line(start or number, joined)
         start, parts = 0, []
-    joined = re.sub(r"(^|\s+)#.*$", "", "".join(parts)).strip()
+    joined = _uncommented("".join(parts))
     if joined:
         yield Line(start, joined)
+
+
+def _uncommented(text: str) -> str:
+    comment = re.search(r"(?:^|\s)#", text)
+    return (text[: comment.start()] if comment else text).strip()
 
 
 def entry(line: Line) -> Entry:

@@ -35,7 +35,9 @@ class Table:
 
     def value(self, key: str, default: object) -> Any:
         """Whatever is there."""
-        found = self.values.get(key, default)
+        if key not in self.values:
+            return default
+        found = self.values[key]
         taken = self._taken(found)
         return lean.whole(taken) if taken else found
 

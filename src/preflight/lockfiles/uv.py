@@ -87,6 +87,8 @@ def _needs(package: Table) -> Iterator[Need]:
 
 
 def _need(table: Table) -> Need:
+    if len(table.values) == 1:  # nearly all are
+        return Need(table.name())
     index_url, url = _place(table.table("source"))
     extras = table.texts("extra") or table.texts("extras")
     return Need(

@@ -14,7 +14,7 @@ from .model import BadLock, NeedsLibrary, line_of
 #: Deeper than any lock file nests.
 DEPTH = 64
 #: More values than this in one file, aliases counted as often as they stand, are refused.
-VALUES = 1_000_000
+VALUES = 500_000
 
 _UNPRINTABLE = re.compile(
     "[^\t\n\r\x20-\x7e\x85\xa0-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]|\ufeff"

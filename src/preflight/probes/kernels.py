@@ -19,7 +19,7 @@ def read(root: Root, python: s.PythonEnv, torch: s.Framework) -> s.Snapshot:
     """For which architectures each file has machine code or PTX; files without any are left out."""
     code = list(_torch(root, torch))
     for owner, paths in extensions(root, python).items():
-        code += [one for one in (_code(root, path, owner) for path in paths) if one]
+        code += [one for one in (code_of(root, path, owner) for path in paths) if one]
     return s.Snapshot(code=s.known(tuple(code), ".nv_fatbin"))
 
 
@@ -27,13 +27,16 @@ def _torch(root: Root, torch: s.Framework) -> Iterator[s.Code]:
     folder = posixpath.join(torch.path.get(""), "lib")
     names = [n for n in root.names(folder) if n.startswith(("libtorch", "libcaffe2"))]
     for name in names:
-        code = _code(root, f"{folder}/{name}", "torch", main="linalg" not in name)
+        code = code_of(root, f"{folder}/{name}", "torch", main="linalg" not in name)
         if code:
             yield code
 
 
-def _code(root: Root, path: str, owner: str, main: bool = True) -> Optional[s.Code]:
-    """The GPU code of a file; None when there is none."""
+def code_of(root: Root, path: str, owner: str, main: bool = True) -> Optional[s.Code]:
+    """The GPU code of a file; None when there is none.
+
+    Raises OSError where it could not be read for want of our own.
+    """
     try:
         kernels = fatbin.read(root.on_host(path))
     except elf.BadElf:

@@ -13,8 +13,9 @@ from typing import Dict, Iterator, List, Mapping, NamedTuple, Sequence, Tuple
 from .. import snapshot as s
 from ..lockfiles import LIMIT, document
 from ..lockfiles.applying import Target
-from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock
+from ..lockfiles.model import CONSTRAINTS, REQUIREMENTS, BadLock, NoLock, without_credentials
 from ..roots import Root
+from . import conda_meta
 
 #: Names under which people keep them, in the working directory.
 FOUND = re.compile(
@@ -60,9 +61,34 @@ def read(
         where = posixpath.normpath(one.path)
         if where in done:
             continue
-        done[where], more = _read(root, one._replace(path=where), target)
+        try:
+            done[where], more = _read(root, one._replace(path=where), target)
+        except NoLock:  # an environment.yml of something else
+            continue
         todo += more
     return s.known(tuple(done.values()), cwd)
+
+
+def of_conda(root: Root, prefix: str, seen: Sequence[s.Lock]) -> s.Fact[Tuple[s.Origin, ...]]:
+    """From which artefact conda installed what the locks name with a hash, by its records."""
+    kinds = {
+        pin.name: pin.hash.partition(":")[0]
+        for lock in seen
+        for pin in lock.entries.get(())
+        if pin.manager and pin.hash and not pin.applies
+    }
+    if not kinds:
+        return s.UNKNOWN
+    rows = []
+    for name, stated in conda_meta.stated(root, prefix, kinds).items():
+        record = stated.get(conda_meta.Record())
+        digest = getattr(record, kinds[name], "") if kinds[name] in ("md5", "sha256") else ""
+        if digest:
+            url = without_credentials(record.url)
+            rows.append(
+                s.Origin(name, record.version, url, f"{kinds[name]}:{digest}", "", "", "conda")
+            )
+    return s.known(tuple(rows), posixpath.join(prefix, "conda-meta"))
 
 
 def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]]:
@@ -71,7 +97,11 @@ def _read(root: Root, one: Wanted, target: Target) -> Tuple[s.Lock, List[Wanted]
     except OSError as error:
         why = BadLock(0, f"{error.strerror}" + (f" ({one.by})" if one.by else ""))
         return document.broken(one.path, why, one.named, one.role), []
-    lock, parsed = document.load(one.path, data, target, one.named, one.role)
+    # Other things than conda environments have that name, and none has those of the locks.
+    shared = posixpath.basename(one.path).startswith("environment")
+    meant = one.named or bool(one.by) or not shared
+    lock, parsed = document.load(one.path, data, target, meant, one.role)
+    lock = replace(lock, named=s.known(one.named, one.path))
     lock = _without_the_gone(root, lock, one.path)
     if parsed is None or one.depth >= DEPTH:
         return lock, []

@@ -14,8 +14,18 @@ _KEPT = re.compile(
     r"^(CUDA_|NVIDIA_|NV_|NCCL_|GLOO_|TORCH_|PYTORCH_|TF_|XLA_|JAX_|DLC_|PAI_|DSW_|SLURM_|OMPI_|PMI"
     r"|PET_|TORCHELASTIC_|OMP_NUM_THREADS$|LD_LIBRARY_PATH$|LD_PRELOAD$|PATH$|PYTHON|VIRTUAL_ENV$"
     r"|CONDA_PREFIX$|CONDA_DEFAULT_ENV$|WORLD_SIZE$|RANK$|LOCAL_|NODE_RANK$|NPROC_PER_NODE$"
-    r"|MASTER_ADDR$|MASTER_PORT$|VLLM_ENABLE_CUDA_COMPATIBILITY$|PIP_CONSTRAINT$|HOME$)"
+    r"|MASTER_ADDR$|MASTER_PORT$|VLLM_ENABLE_CUDA_COMPATIBILITY$|PIP_CONSTRAINT$|HOME$"
+    # Of platforms and launchers (compat/platforms): what recognises them, and what they count.
+    r"|SM_(CURRENT_HOST|HOSTS|NUM_GPUS|TRAINING_ENV|NETWORK_INTERFACE_NAME)$"
+    r"|AZUREML_(RUN|EXPERIMENT)_ID$|MA_(JOB_DIR|TASK_NAME|CURRENT_IP|NUM_GPUS|NUM_HOSTS)$|VC_|VK_"
+    r"|MLP_(TASK_ID|ROLE|WORKER|IFNAME|HOST|PRIMARY_HOST)|AIHC_JOB_NAME$|CLUSTER_SPEC$"
+    r"|AIP_MODEL_DIR$|CLOUD_ML_JOB_ID$|DET_(TASK_ID|ALLOCATION_ID|SLOT_IDS|CHIEF_IP|AGENT_ID)$"
+    r"|NODE_LIST$|INDEX$|GPU_NUM|DLROVER_MASTER_ADDR$|NODE_NUM$|NNODES$|RAY_(ADDRESS|JOB_ID)$"
+    r"|MV2_COMM_|MPI_(HOST|LOCALRANKID|LOCALNRANKS)$|GROUP_|ROLE_|HOSTNAME$|POD_NAME$"
+    r"|KUBERNETES_(CONTAINER_RESOURCE_GPU|SERVICE_HOST)$|SWIFT_CONFIG_FILE$|ACCELERATE_USE_)"
 )
+#: Free texts of the user: hyperparameters and arguments, where keys may hide.
+_FREE = re.compile(r"(PAI_HPS|PAI_USER_ARGS|PAI_INPUTS_PARAMETERS|SM_TRAINING_ENV)")
 _SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|ACCESS_?KEY|API_?KEY|PRIVATE|SIGNATURE|AUTH")
 _REQUIRE = re.compile(r"^(CUDA_VERSION|NV_CUDA_|NVIDIA_REQUIRE_)")
 MASKED = "(masked)"
@@ -28,7 +38,7 @@ def environment(env: Mapping[str, str], source: str) -> s.Fact[Mapping[str, str]
     for name in sorted(env):
         if _KEPT.match(name):
             text = env[name].encode("utf-8", "replace").decode()
-            kept[name] = MASKED if _SECRET.search(name) else text
+            kept[name] = MASKED if _SECRET.search(name) or _FREE.match(name) else text
     return s.known(kept, source)
 
 

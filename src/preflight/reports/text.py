@@ -23,11 +23,12 @@ RUNGS = (
     ("nccl", "NCCL"),
     ("gpu", "GPU"),
     ("container", "container"),
+    ("platform", "platform"),
     ("storage", "storage"),
     ("lock", "locks"),
 )
 #: Links that are left out when nothing is to be said of them.
-OPTIONAL = ("container", "link", "nccl", "lock", "storage")
+OPTIONAL = ("container", "link", "nccl", "lock", "platform", "storage")
 #: The rule whose answer is worth a word beside a link that holds.
 TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
@@ -76,7 +77,8 @@ def _chain(report: Report, style: Style) -> List[str]:
     for rung, name in RUNGS:
         mark, note = _state(report, rung)
         seen = _seen(report.snapshot, rung)
-        if rung in OPTIONAL and mark in ("-", "?"):
+        told = rung == "platform" and report.snapshot.job.platform.known
+        if rung in OPTIONAL and mark in ("-", "?") and not told:
             continue
         head = f"  {style.paint(f'{mark:>4}', mark)}  {name:<10} "
         lines += _wrapped(seen + (f"; {note}" if note else ""), head, 18, style)
@@ -118,6 +120,7 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "nccl": _nccl,
         "storage": _storage,
         "lock": _locks,
+        "platform": _platform,
     }[rung](snapshot)
 
 
@@ -199,6 +202,20 @@ def _locks(snapshot: s.Snapshot) -> str:
 
 def _storage(snapshot: s.Snapshot) -> str:
     return "; ".join(map(storage.seen, snapshot.storage.paths.get(()))) or "no path is declared"
+
+
+def _platform(snapshot: s.Snapshot) -> str:
+    """Which, by what, and how large the job is."""
+    job = snapshot.job
+    if not job.platform.known:
+        return "none that is recognised"
+    name = " ".join(filter(None, (job.platform.value, job.kind.value)))
+    words = [f"{name} (by {job.platform.source})" if job.platform.source else name]
+    if job.nodes.known:
+        rank = f" {job.node_rank.value} of" if job.node_rank.known else ""
+        words.append(f"node{rank} {job.nodes.value}" if rank else f"{job.nodes.value} node(s)")
+    words += [f"within {', '.join(job.launchers.get(()))}"] if job.launchers.value else []
+    return ", ".join(words)
 
 
 def _container(snapshot: s.Snapshot) -> str:

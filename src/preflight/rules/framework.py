@@ -10,6 +10,12 @@ from . import common
 from .abi import extension_abi_mismatch, numpy_abi_mismatch, python_abi_mismatch
 from .companions import companion_mismatch, plugin_mismatch
 from .cures import torch_that_runs
+from .installers import (
+    build_replaced,
+    mixed_installers,
+    toolkit_major_mismatch,
+    user_site_shadows,
+)
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 
@@ -83,6 +89,10 @@ def _cuda_build(s: Snapshot, m: Matrix, one: Framework) -> Tuple[str, ...]:
 
 
 __all__ = [
+    "build_replaced",
+    "mixed_installers",
+    "toolkit_major_mismatch",
+    "user_site_shadows",
     "companion_mismatch",
     "cpu_only_build",
     "extension_abi_mismatch",

@@ -71,6 +71,8 @@ def _kernels_of_build(
         return Undecided(
             (device.place + ".compute_capability",), "which architecture this GPU is", device.label
         )
+    if not codes and any(one.owner.value == build.framework.name.value for one in s.code.get(())):
+        return _beside(s, m, build, device)
     if not codes:
         missing = build.place + ".arch_list"
         return Undecided((missing,), f"which architectures {build.label} holds", build.label)
@@ -86,6 +88,15 @@ def _kernels_of_build(
             (build.place + ".arch_list",), f"whether {build.label} has {_sm(device)}", build.label
         )
     return _judged(s, m, build, device, codes[0], served[0])
+
+
+def _beside(s: Snapshot, m: Matrix, build: common.Build, device: common.Device) -> Outcome:
+    """Of a framework beside another, whose files are each judged as a part of the job."""
+    inside = [one.targets.get(()) + one.partly.get(()) for one in s.code.get(())
+              if one.owner.value == build.framework.name.value]  # fmt: skip
+    if all(m.kernels(device.capability or "", one).kind != "none" for one in inside):
+        return Passed(f"{build.label} has code for {device.label}", build.label)
+    return NotApplicable(f"{build.label} is judged file by file")
 
 
 def _judged(

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Dict, Iterator, List, Tuple
+from typing import Dict, Iterator, List, Optional, Tuple
 
 from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from .bring import OF_TORCH, bring
 from .lacking import LISTED, Lack, few, together
 from .linked import Linked, asked_by, libraries, older, plain, served, where
+from .quiet import is_quiet, unopened
 from .registry import FAIL, INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: Judged by rules of their own, not as just any library.
@@ -69,7 +70,9 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     that is cut short, that is no library, or a directory in its place is damaged. A
     library that is only looked for and not needed (a NCCL network plugin) is no finding; the
     driver's libraries are judged by the `driver/*` rules. The parts of cuDNN 9 are needed, though
-    they are opened at its first call only.
+    they are opened at its first call only. What TensorFlow and JAX cannot open when they look for
+    a GPU is a warning, for they go on with the CPU (mentioned where another framework is here too,
+    or no GPU).
 
     Fix: install the package that brings the library (named where it is known, with the version
     that the framework's own metadata asks for), or put its directory on the search path; reinstall
@@ -80,10 +83,15 @@ def missing_library(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield _unseen(s, "whether every library is found")
         return
     lost = [one for one in known if one.library.missing.value and one.library.needed_by.known]
-    for lack in together(lost, lambda one: one.library.damaged.value):
+    yield from unopened(s, m, [one for one in lost if is_quiet(one)])
+    for lack in together((one for one in lost if not is_quiet(one)), _damage):
         yield _damaged(s, lack) if lack.first.library.damaged.known else _missing(s, m, lack)
     if not lost:
         yield _fine(known, "every library that is needed is found")
+
+
+def _damage(one: Linked) -> Optional[str]:
+    return one.library.damaged.value
 
 
 def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
@@ -103,7 +111,7 @@ def _missing(s: Snapshot, m: Matrix, lack: Lack) -> Finding:
         evidence=evidence(s, *lack.proof, *cure.proof, "env.LD_LIBRARY_PATH"),
         sources=cure.sources,
         subject=lack.who,
-        severity=_optional(lack, WARN if numpy else INFO),
+        severity=_optional(lack, WARN if numpy or _by_import(lack) else INFO),
     )  # fmt: skip
 
 
@@ -113,6 +121,11 @@ def _alone_in_front(s: Snapshot, lack: Lack) -> Tuple[str, ...]:
         return ()
     fronts = (one for one in libraries(s, CUDNN_FRONT) if one.name == CUDNN_FRONT)
     return next(filter(None, map(_out_of_the_way, fronts)), ())
+
+
+def _by_import(lack: Lack) -> bool:
+    """Whether the import of a framework stops at it, though another may be the job's."""
+    return any(one.startswith("import ") for one in lack.askers)
 
 
 def _optional(lack: Lack, severity: str) -> str:

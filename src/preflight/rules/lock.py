@@ -48,14 +48,17 @@ SYNC = {
     "poetry": "poetry sync",
     "pdm": "pdm sync",
     "pipfile": "pipenv sync",
-    "conda_environment": "conda env update --file {path}",
-    "conda_lock": "conda-lock install {path}",
-    "conda_explicit": "conda install --file {path}",
+    "conda-environment": "conda env update --file {path}",
+    "conda-lock": "conda-lock install {path}",
+    "conda-list": "conda install --file {path}",
+    "conda-explicit": "conda install --file {path}",
     "pixi": "pixi install --frozen",
 }
 #: A file that is changed or gone and changes nothing that runs.
-TEXTS = (".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
-         "METADATA", "WHEEL", "top_level.txt", "entry_points.txt", "LICENSE", "NOTICE")  # fmt: skip
+TEXTS = (
+    ".pem", ".md", ".txt", ".rst", ".pyi", ".typed", ".h", ".cuh", ".hpp", ".cmake", ".json", ".a",
+    "METADATA", "WHEEL", "LICENSE", "NOTICE",
+)  # fmt: skip
 
 
 def no_locks(s: Snapshot) -> Outcome:
@@ -173,6 +176,13 @@ def _line(s: Snapshot, pin: Pin, version: str) -> str:
 # -- drift ------------------------------------------------------------------------------------
 
 
+def _witness(s: Snapshot, pin: Pin) -> str:
+    """The fact that says which version of an entry's package is there."""
+    if pin.manager:
+        return "python.packages_conda"
+    return "python.packages" if s.python.packages.known else "frameworks"
+
+
 class Drift(NamedTuple):
     """An entry that what is installed does not meet; `found` empty: not installed."""
 
@@ -220,9 +230,9 @@ def drifted(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         hard = grave if one.strict and not foreign else []
         soft = [d for d in drift if d not in hard]
         if hard:
-            yield _drift_finding(one, hard, FAIL)
+            yield _drift_finding(s, one, hard, FAIL)
         if soft:
-            yield _drift_finding(one, soft, WARN, foreign)
+            yield _drift_finding(s, one, soft, WARN, foreign)
 
 
 def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
@@ -231,7 +241,7 @@ def _drift(s: Snapshot, one: Held) -> Iterator[Drift]:
             continue
         found = installed(s, pins[0])
         if found is None:
-            if complete(s) and _looked_for(s, pins[0]):
+            if complete(s) and _looked_for(s, pins[0]) and pins[0].group != "?":
                 yield Drift(pins[0], "")
             continue
         build = s.python.builds_conda.get({}).get(name, "")
@@ -271,7 +281,9 @@ def _vendor(s: Snapshot, drift: Drift) -> bool:
     )
 
 
-def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = False) -> Finding:
+def _drift_finding(
+    s: Snapshot, one: Held, drift: List[Drift], grade: str, foreign: bool = False
+) -> Finding:
     words = [str(each) for each in drift]
     what = f"{len(drift)} packages are" if len(drift) > 1 else "one package is"
     summary = f"{what} not what {one.path} says: {some(words)}"
@@ -287,7 +299,7 @@ def _drift_finding(one: Held, drift: List[Drift], grade: str, foreign: bool = Fa
         fix=(sync.format(path=one.path),
              "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
-        + tuple(Evidence("python.packages", f"{d.pin.name} {d.found}", "installed")
+        + tuple(Evidence(_witness(s, d.pin), f"{d.pin.name} {d.found}", "installed")
                 for d in drift[:20] if d.found),
         sources=("pypa-lock-formats",),
         subject=one.path,
@@ -375,11 +387,15 @@ def _other_hash(s: Snapshot, pin: Pin) -> Optional[str]:
     if not pin.hash:
         return None
     kind = pin.hash.partition(":")[0]
-    for one in s.python.origins.get(()):
+    for one in (s.python.origins_conda if pin.manager else s.python.origins).get(()):
         same = one.package == pin.name and one.hash.startswith(kind + ":")
         if same and one.hash != pin.hash:
             return one.hash
     return None
+
+
+def _origins(pin: Pin) -> str:
+    return "python.origins_conda" if pin.manager else "python.origins"
 
 
 def _download(one: Held, pin: Pin, other: str, grade: str) -> Finding:
@@ -389,7 +405,7 @@ def _download(one: Held, pin: Pin, other: str, grade: str) -> Finding:
         needed=pin.hash,
         why="The hash of the artefact that was installed is not the one in the lock.",
         fix=(f"install {pin.name} again from {pin.url or 'the file that the lock names'}",),
-        evidence=(*evidence_of(one, [pin]), Evidence("python.origins", other, pin.name)),
+        evidence=(*evidence_of(one, [pin]), Evidence(_origins(pin), other, pin.name)),
         sources=("pypa-record",),
         subject=pin.name,
         severity=grade,

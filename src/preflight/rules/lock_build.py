@@ -69,7 +69,7 @@ def _indexes(s: Snapshot, one: Held) -> List[str]:
 
 
 def _without_index(s: Snapshot, one: Held) -> Optional[Finding]:
-    if one.lock.format.value not in ("requirements", "conda_environment", None):
+    if one.lock.format.value not in ("requirements", "conda-environment", None):
         return None  # the other formats say of each entry where it is from
     lost = [
         pin

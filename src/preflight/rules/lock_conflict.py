@@ -14,7 +14,10 @@ from .registry import FAIL, INFO, WARN, Evidence, Finding, NotApplicable, Outcom
 
 _OF_CUDA = re.compile(r"nvidia-([a-z-]+)-cu(\d+)")
 #: Formats that hold the result of a resolver: their entries' own needs were checked there.
-RESOLVED = ("uv", "poetry", "pdm", "pylock", "pipfile", "conda_lock", "conda_explicit", "pixi")
+RESOLVED = (
+    "uv", "poetry", "pdm", "pylock", "pipfile",
+    "conda-lock", "conda-explicit", "conda-list", "pixi",
+)  # fmt: skip
 
 
 def conflict(s: Snapshot, m: Matrix) -> Iterator[Outcome]:

@@ -265,6 +265,26 @@ RULES: Tuple[Rule, ...] = (
         sources=("numpy-2-notes",),
     ),
     Rule(
+        "framework/user-site-shadows", FAIL, "framework",
+        "Packages in the user site or PYTHONPATH hide the image's.",
+        sources=("python-site",),
+    ),
+    Rule(
+        "framework/mixed-installers", WARN, "framework",
+        "The same framework was installed by pip and by conda.",
+        sources=("torch-wheels",),
+    ),
+    Rule(
+        "framework/build-replaced", WARN, "framework",
+        "A vendor's framework build was replaced by a public wheel (or part of it overwritten).",
+        sources=("ngc-release-notes",),
+    ),
+    Rule(
+        "framework/toolkit-major-mismatch", WARN, "framework",
+        "The nvcc in the image is of another CUDA major than the framework.",
+        sources=("torch-cpp-extension",),
+    ),
+    Rule(
         "gpu/too-old-for-triton", WARN, "gpu",
         "The GPU is older than the installed Triton supports.",
         sources=("torch-inductor",),
@@ -313,6 +333,43 @@ RULES: Tuple[Rule, ...] = (
         "lock/framework-unsupported", FAIL, "lock",
         "The locked framework build cannot run on this driver and GPU.",
         sources=("nvidia-minor-version", "torch-wheels"),
+    ),
+    Rule(
+        "platform/world-size-mismatch", FAIL, "platform",
+        "WORLD_SIZE, RANK, NPROC_PER_NODE, the GPUs and the launch command contradict each other.",
+        sources=("pai-env", "torchrun-guide", "kubedl-pytorch"),
+    ),
+    Rule(
+        "platform/rank-out-of-range", FAIL, "platform",
+        "RANK, LOCAL_RANK or node rank is not below its world size, or not a number.",
+        sources=("pai-env", "torchrun-guide"),
+    ),
+    Rule(
+        "platform/master-unresolvable", FAIL, "platform",
+        "MASTER_ADDR does not resolve or MASTER_PORT is not a port.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/master-unreachable", WARN, "platform",
+        "The master does not answer yet.",
+        sources=("pai-env", "torchrun-guide"),
+        retry=True,
+    ),
+    Rule(
+        "platform/variable-malformed", FAIL, "platform",
+        "A platform variable (TF_CONFIG and the like) cannot be read.",
+        sources=("pai-env",),
+    ),
+    Rule(
+        "platform/variable-renamed", WARN, "platform",
+        "A variable is set that was renamed, or that nobody reads.",
+        sources=("torch-nccl-names",),
+    ),
+    Rule(
+        "platform/omp-threads", INFO, "platform",
+        "OMP_NUM_THREADS starves or oversubscribes the CPU.",
+        sources=("torchrun-guide",),
     ),
     Rule(
         "matrix/outdated", INFO, "matrix",

@@ -11,12 +11,12 @@ from typing import Callable, Iterator, List, Tuple
 
 from .. import tables
 from .. import tables_schema as schema
-from . import images, machines, spelling, wheels
+from . import images, machines, platforms, spelling, wheels
 from .book import Book, Problem
 
 #: What the tables say of each other; spelling goes before, as these read versions.
 CHECKS: Tuple[Callable[[Book], Iterator[Problem]], ...] = (
-    *machines.CHECKS, *wheels.CHECKS, *images.CHECKS,
+    *machines.CHECKS, *wheels.CHECKS, *images.CHECKS, *platforms.CHECKS,
 )  # fmt: skip
 
 
@@ -29,13 +29,14 @@ def check(directory: str) -> List[str]:
     found = list(schema.file_problems(own))
     if found:
         return found
-    whole = set(own) >= {*schema.TABLES, schema.SOURCES}
-    source = own if whole else tables.built_in()
+    whole = set(map(schema.stem, own)) >= {*schema.TABLES, schema.SOURCES}
+    mine = tables.whole_tables(own)
+    source = mine if whole else tables.built_in()
     known = {**source[schema.SOURCES].get("source", {})}
     known.update(own.get(schema.SOURCES, {}).get("source", {}))
     found = list(schema.unknown_sources(own, known))
     if found:
         return found
-    book = Book(own if whole else tables.built_in([directory]), whole, directory)
+    book = Book(mine if whole else tables.built_in([directory]), whole, directory)
     found = [str(problem) for problem in spelling.spelling(book)]
     return found or [str(problem) for one in CHECKS for problem in one(book)]
