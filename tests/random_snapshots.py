@@ -225,6 +225,15 @@ ROWS = {
     "StoragePath.newest": ["", "step-20"],
     "StoragePath.own_disk": ["", "yes"],
     "StoragePath.mount_words": ["", "an OSS mount by ossfs"],
+    "StoragePath.files_min": [0, 0, 3],
+    "StoragePath.files_max": [0, 0, 6],
+    "StoragePath.bytes_min": [0, 0, 3],
+    "StoragePath.bytes_max": [0, 0, 6],
+    "StoragePath.throughput_min": [0, 0, 10**9],
+    "StoragePath.throughput": [0, 10**6, 2 * 10**9],
+    "StoragePath.read": [0, 10**8],
+    "StoragePath.free_min": [0, 0, 3],
+    "StoragePath.inodes_min": [0, 0, 3],
     "StorageFile.at": ["/mnt/data"],
     "StorageFile.name": ["a.tar", "x/b.parquet", ""],
     "StorageFile.problem": ["is cut off", "cannot be read: Input/output error", ""],
@@ -306,7 +315,8 @@ def _row(item, random, odd):
     for one in fields(item):
         place = f"{item.__name__}.{one.name}"
         if isinstance(one.default, int):
-            values[one.name] = random.randrange(9)
+            plausible = place in ROWS and random.random() >= odd
+            values[one.name] = random.choice(ROWS[place]) if plausible else random.randrange(9)
         elif random.random() < odd:
             values[one.name] = text(random)
         else:

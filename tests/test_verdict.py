@@ -241,8 +241,8 @@ def test_any_snapshot_is_judged():
     seen = set()
     for number in range(400):
         one = random_snapshots.snapshot(source)
-        if number % 2:  # hardly any random lock is without a finding
-            one = replace(one, locks=s.UNKNOWN)
+        if number % 2:  # hardly any random lock or declared path is without a finding
+            one = replace(one, locks=s.UNKNOWN, storage=s.Storage())
         try:
             report = judge(one)
         except Exception as error:
