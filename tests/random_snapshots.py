@@ -53,13 +53,13 @@ VARIABLES = {
     "NVIDIA_VISIBLE_DEVICES": ["all", "void", "none", "0", ""],
     "NPROC_PER_NODE": ["0", "8"],
     "DLC_JOB_ID": ["dlc1"],
-    "WORLD_SIZE": ["2", "2", "16", "0", "x"],
+    "WORLD_SIZE": ["1", "2", "2", "16", "0", "x"],
     "RANK": ["0", "1", "2", "-1", ""],
     "LOCAL_RANK": ["0", "8"],
     "LOCAL_WORLD_SIZE": ["8"],
     "GROUP_WORLD_SIZE": ["2"],
     "TORCHELASTIC_RUN_ID": ["none"],
-    "MASTER_ADDR": ["dlc1-master-0", "localhost"],
+    "MASTER_ADDR": ["dlc1-master-0", "localhost", "10.1.0.1"],
     "MASTER_PORT": ["23456", "tcp"],
     "PET_NNODES": ["2", "1:4"],
     "PET_NODE_RANK": ["0", "9"],
@@ -77,7 +77,34 @@ VARIABLES = {
     "PYTORCH_BUILD_VERSION": ["2.4.0a0+f70bd71a48.nv24.6"],
     "PYTHONPATH": ["/shared/site"],
     "LD_LIBRARY_PATH": ["/usr/local/cuda/compat", "/usr/local/cuda/lib64/stubs:/x"],
+    "NCCL_SOCKET_IFNAME": [
+        "eth0",
+        "eth",
+        "=eth1",
+        "^docker",
+        "^eth,lo",
+        "lo",
+        "eth0, eth1",
+        '"a"',
+        "",
+    ],
+    "GLOO_SOCKET_IFNAME": ["eth0", "eth0,eth1", "lo", "eth"],
+    "NCCL_IB_HCA": ["mlx5", "=mlx5_0:1", "^mlx5", "erdma"],
+    "NCCL_SOCKET_FAMILY": ["AF_INET", "AF_INET6"],
+    "NCCL_IB_DISABLE": ["0", "1"],
+    "NCCL_NET": ["Socket", "IB"],
+    "NCCL_P2P_DISABLE": ["0", "1"],
+    "NCCL_CUMEM_ENABLE": ["0", "1", ""],
+    "NCCL_IB_TIMEOUT": ["22", "99", "two"],
+    "NCCL_ALGO": ["Ring", "ring;allreduce:^tree", "Rong"],
+    "NCCL_DEBUG": ["INFO", "info", "LOUD"],
+    "NCCL_SOCKET_IF_NAME": ["eth0"],
+    "NCCL_WHATEVER": ["1"],
 }
+#: What Lingjun presets, all together.
+LINGJUN = {"NCCL_IB_TC": "136", "NCCL_IB_SL": "5", "NCCL_IB_GID_INDEX": "3",
+           "NCCL_IB_TIMEOUT": "22", "NCCL_IB_QPS_PER_CONNECTION": "8", "NCCL_NET_PLUGIN": "none",
+           "DLC_JOB_ID": "dlc1"}  # fmt: skip
 #: Installed packages that rules look at, and versions that do and do not fit together.
 PACKAGES = {
     "torchvision": ["0.21.0", "0.22.1+cu128", "0.23.0", "0.24.0.dev20250801", "0.14.1+cu117", "x"],
@@ -137,6 +164,15 @@ PLAUSIBLE = {
     "Library.path": ["/opt/lib/x.so", "/x/site-packages/torch/lib/libc10.so", "x.so"],
     "Library.missing_symbols": [(), (), ("ncclCommRegister",), ("a", "b", "c", "d")],
     "Toolkit.version": CUDAS,
+    "Host.interfaces": [("lo", "eth0"), ("lo",), ("eth0", "eth1", "docker0", "lo"), ()],
+    "Host.infiniband": [("mlx5_0", "mlx5_1"), ("erdma_0",), ("efa_0",), ()],
+    "Host.routes_to_master": [("eth0",), ("eth1",), ()],
+    "Host.memlock_kib": [-1, 64, 8192, 1 << 20],
+    "Network.rdma_nodes": [("/dev/infiniband/uverbs0",), ()],
+    "Network.libraries": [{"libibverbs.so.1": "/usr/lib/libibverbs.so.1"}, {},
+                          {"libnccl-net.so": "/opt/libnccl-net.so"}],
+    "Network.providers": [("mlx5", "erdma"), ()],
+    "Network.conf": [{}, {"NCCL_DEBUG": "INFO"}, {"NCCL_IB_DISABLE": "1"}],
     "System.arch": ["x86_64", "aarch64"],
     "Lock.format": ["requirements", "uv", "conda-explicit"],
     "Lock.role": ["lock", "requirements", "constraints"],
@@ -240,6 +276,15 @@ ROWS = {
     "StorageFile.mild": ["", "yes"],
     "StorageFile.kind": ["tar", "parquet", "safetensors"],
     "Origin.package": ["torch", "flash-attn"],
+    "Interface.name": ["lo", "eth0", "eth1", "ib0", "docker0"],
+    "Interface.state": ["running", "running", "up", "down"],
+    "Interface.kind": ["loopback", "physical", "vf", "bridge"],
+    "Interface.addresses": ["10.1.0.7/24", "10.2.0.7/24 fe80::1/64", "fe80::1/64", "127.0.0.1/8"],
+    "RdmaPort.device": ["mlx5_0", "mlx5_1", "erdma_0"],
+    "RdmaPort.state": ["ACTIVE", "ACTIVE", "DOWN"],
+    "RdmaPort.module": ["mlx5_core", "erdma", "efa", ""],
+    "Reader.file": ["/x/libnccl.so.2"],
+    "Reader.names": ["NCCL_DEBUG NCCL_IB_DISABLE NCCL_SOCKET_IFNAME NCCL_IB_TIMEOUT NCCL_ALGO"],
     "Origin.hash": ["", "sha256:bb"],
 }
 
@@ -301,7 +346,10 @@ def _value(place, metadata, random, odd):
         many = [0, 0, 0, 0, 1] if item in SELDOM else [0, 1, 2, 5]
         return tuple(_row(item, random, odd) for _ in range(random.choice(many)))
     if place == "Snapshot.env":
-        return _some(VARIABLES, random)
+        found = _some(VARIABLES, random)
+        if random.random() < 0.5:  # otherwise hardly one would have nothing of NCCL's
+            found = {name: one for name, one in found.items() if not name.startswith("NCCL_")}
+        return {**found, **LINGJUN} if random.random() < 0.1 else found
     if place == "PythonEnv.packages" and random.random() >= odd:
         return _some(PACKAGES, random)
     if place in PLAUSIBLE and random.random() >= odd:

@@ -25,6 +25,8 @@ from .probes import (
     kernels,
     linkage,
     master,
+    nccl_env,
+    network,
     others,
     platform,
     python_env,
@@ -209,6 +211,10 @@ def _linkage(what: Look) -> s.Snapshot:
     found = s.Snapshot()
     if torch is not None:
         found = linkage.read(what.root, what.env, here.python, torch, cwd)
+        if nccl_env.asked(what.env):
+            arch = system.read(what.root, what.env).arch.get("x86_64")
+            readers = nccl_env.readers(what.root, what.env, found, torch, arch)
+            found = replace(found, network=s.Network(readers=readers))
     return others.read(here._replace(cwd=cwd), found)
 
 
@@ -260,6 +266,18 @@ def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
     return here, next(found, None)
 
 
+def _network(what: Look) -> s.Snapshot:
+    arch = system.read(what.root, what.env).arch.get("x86_64")
+    seen = network.read(what.root, what.env, arch)
+    return replace(seen, network=replace(seen.network, conf=nccl_env.conf(what.root, what.env)))
+
+
+def _lost_network(why: s.Fact[Any]) -> s.Snapshot:
+    lost = dict.fromkeys(("interfaces", "ports", "rdma_nodes", "libraries", "providers"), why)
+    host = s.Host(interfaces=why, infiniband=why, memlock_kib=why)
+    return s.Snapshot(host=host, network=s.Network(**lost))
+
+
 def _lost_driver(*names: str) -> Callable[[s.Fact[Any]], s.Snapshot]:
     return lambda why: s.Snapshot(driver=s.Driver(**dict.fromkeys(names, why)))
 
@@ -286,9 +304,14 @@ PROBES: Dict[str, Probe] = {
         15,
         lambda why: s.Snapshot(python=s.PythonEnv(origins=why, locals=why, unmet=why, altered=why)),
     ),
-    "linkage": Probe(_linkage, 15, lambda why: s.Snapshot(libraries=why, extensions=why)),
+    "linkage": Probe(
+        _linkage,
+        15,
+        lambda why: s.Snapshot(libraries=why, extensions=why, network=s.Network(readers=why)),
+    ),
     "kernels": Probe(_kernels, 15, lambda why: s.Snapshot(code=why)),
     "locks": Probe(_locks, 10, lambda why: s.Snapshot(locks=why)),
+    "network": Probe(_network, 5, _lost_network, live_only=True),
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),

@@ -555,6 +555,22 @@ class Matrix:
                 return found
         return None
 
+    def nccl_variables(self) -> Mapping[str, Row]:
+        """What is known of NCCL's environment variables, by name."""
+        return {str(row["name"]): row for row in self._tables["nccl"]["nccl_variable"]}
+
+    def nccl_reader(self, variable: str) -> Optional[Row]:
+        """Who else reads or sets a variable whose name is like NCCL's."""
+        for row in self._tables["nccl"]["nccl_reader"]:
+            if variable in row["names"] or variable.startswith(tuple(row.get("prefixes", ()))):
+                found: Row = row
+                return found
+        return None
+
+    def nccl_presets(self) -> List[Row]:
+        """What platforms set for NCCL, by the kernel module that drives the RDMA devices."""
+        return list(self._tables["nccl"]["nccl_preset"])
+
 
 def targets(row: Row, unsure: bool = False) -> Tuple[str, ...]:
     """The targets of a torch build row: ("sm_75", ..., "compute_120")."""

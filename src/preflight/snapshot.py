@@ -229,6 +229,37 @@ class StorageFile:
 
 
 @record(frozen=True)
+class Interface:
+    """A network interface of this network namespace, in the kernel's order."""
+
+    name: str = ""
+    state: str = ""  # "running", "up" (no carrier), "down"
+    kind: str = ""  # loopback, physical, vf (of an SR-IOV card), bridge, bond, virtual
+    addresses: str = ""  # "10.1.0.7/24 fe80::1/64", IPv4 first
+    speed: int = 0  # Mbit/s
+
+
+@record(frozen=True)
+class RdmaPort:
+    """A port of an RDMA device (InfiniBand, RoCE, eRDMA)."""
+
+    device: str = ""  # "mlx5_0"
+    port: int = 0
+    state: str = ""  # "ACTIVE", "DOWN", …
+    link: str = ""  # "InfiniBand", "Ethernet"
+    rate: str = ""  # "400 Gb/sec (4X NDR)"
+    module: str = ""  # the kernel module that drives it: "mlx5_core", "erdma", "efa"
+
+
+@record(frozen=True)
+class Reader:
+    """A library and the NCCL_* variables whose names are in its read-only data."""
+
+    file: str = ""
+    names: str = ""  # "NCCL_ALGO NCCL_DEBUG …"
+
+
+@record(frozen=True)
 class System:
     """The operating system of the container (not of the host, but for the kernel)."""
 
@@ -254,14 +285,27 @@ class Host:
 
     pci_gpus: Fact[Tuple[PciDevice, ...]] = _fact(RECORDS, PciDevice)
     shm_bytes: Fact[int] = _fact(INT)
-    memlock_kib: Fact[int] = _fact(INT)
+    memlock_kib: Fact[int] = _fact(INT)  # -1: no limit
     interfaces: Fact[Tuple[str, ...]] = _fact(TEXTS)
     infiniband: Fact[Tuple[str, ...]] = _fact(TEXTS)
     master_resolves: Fact[bool] = _fact(FLAG)
-    routes_to_master: Fact[Tuple[str, ...]] = _fact(TEXTS)
+    routes_to_master: Fact[Tuple[str, ...]] = _fact(TEXTS)  # interfaces
     disk_free_bytes: Fact[int] = _fact(INT)
     memory_limit_bytes: Fact[int] = _fact(INT)
     cpus: Fact[float] = _fact(NUMBER)
+
+
+@record(frozen=True)
+class Network:
+    """What NCCL and Gloo find to communicate with. The RDMA devices are `host.infiniband`."""
+
+    interfaces: Fact[Tuple[Interface, ...]] = _fact(ROWS, Interface)
+    ports: Fact[Tuple[RdmaPort, ...]] = _fact(ROWS, RdmaPort)
+    rdma_nodes: Fact[Tuple[str, ...]] = _fact(TEXTS)  # /dev/infiniband/uverbs*
+    libraries: Fact[Mapping[str, str]] = _fact(NAMES)  # {soname: path} of what NCCL opens
+    providers: Fact[Tuple[str, ...]] = _fact(TEXTS)  # of libibverbs: "mlx5", "erdma"
+    readers: Fact[Tuple[Reader, ...]] = _fact(ROWS, Reader)
+    conf: Fact[Mapping[str, str]] = _fact(NAMES)  # of nccl.conf: what the environment leaves open
 
 
 @record(frozen=True)
@@ -517,6 +561,7 @@ class Snapshot:
     os: System = _section(System)
     host: Host = _section(Host)
     storage: Storage = _section(Storage)
+    network: Network = _section(Network)
     driver: Driver = _section(Driver)
     gpus: Fact[Tuple[Gpu, ...]] = _fact(RECORDS, Gpu)
     compats: Fact[Tuple[Compat, ...]] = _fact(RECORDS, Compat)

@@ -27,6 +27,7 @@ TABLES: Dict[str, Tuple[str, ...]] = {
     "require": ("requirement", "brands", "require_rule", "container_variable"),
     "marks": ("mark", "job_kind"),
     "platforms": ("variable", "renamed"),
+    "nccl": ("nccl_variable", "nccl_reader", "nccl_preset"),
 }
 SOURCES = "sources"
 #: Tables that are directories, with any number of files.
@@ -75,6 +76,9 @@ ROWS: Dict[str, str] = {
     "job_kind": "platform! kind! variables!",
     "variable": "platform! name! product! meaning! type! form relation example override",
     "renamed": "name! now since product! meaning!",
+    "nccl_variable": "name! since until kind! bounds choices initial renamed renamed_since instead",
+    "nccl_reader": "who! names! prefixes",
+    "nccl_preset": "name! platform! module instances! settings! without",
 }
 COMMON = "note trust! source!"
 
@@ -115,6 +119,9 @@ IDENTITY: Dict[str, Tuple[str, ...]] = {
     "job_kind": ("platform", "kind", "variables"),
     "variable": ("platform", "name", "product"),
     "renamed": ("name",),
+    "nccl_variable": ("name",),
+    "nccl_reader": ("who",),
+    "nccl_preset": ("name",),
 }
 SPLIT = ("versions", "releases", "platforms", "variants")
 
@@ -128,6 +135,8 @@ STRING_LISTS = {
     "ptx", "ptx_unsure", "source", "platforms", "variants", "layout", "pins", "requires",
     "torchvision", "torchaudio", "torchtext", "torchdata", "also", "errors", "says", "bases",
     "releases", "tags", "messages", "systems", "seen", "variables",
+    "choices", "prefixes", "instances",
+    "settings", "without",
 }  # fmt: skip
 #: Keys that have another type in one table than elsewhere.
 OTHER_TYPES: Dict[Tuple[str, str], type] = {
@@ -159,6 +168,8 @@ CHOICES: Dict[str, Tuple[str, ...]] = {
     "domain": ("cuda", "nvml", "loader", "container", "torch"),
     "world": ("nodes", "processes", "tasks"),
     "variable.form": ("positive", "natural", "port", "object", "list", "cluster"),
+    "nccl_variable.kind": ("flag", "number", "choice", "tokens", "list", "text", "none"),
+    "nccl_preset.platform": ("pai",),
 }
 
 _CUDA = (r"\d+\.\d+", "CUDA version (as in 12.4)")
@@ -168,6 +179,7 @@ _TARGET = (r"sm_\d{2,3}[af]?", "compiler target (as in sm_90)")
 _MONTH = (r"\d{4}(-\d\d)?", "month (as in 2024-03)")
 _DAY = (r"\d{4}-\d\d-\d\d", "day (as in 2024-03-01)")
 _NAME = (r"[a-z0-9]+(-[a-z0-9]+)*", "name (small letters, digits and hyphens)")
+_NCCL = (r"\d+\.\d+(\.\d+)?", "release of NCCL (as in 2.18)")
 _NGC = (r"\d\d\.\d\d", "month of NGC (as in 24.03)")
 #: The form of a value, or of each in a list; "table.key" where it is one table's only.
 FORMS: Dict[str, Tuple[str, str]] = {
@@ -205,6 +217,12 @@ FORMS: Dict[str, Tuple[str, str]] = {
         r"3\.\d+(-3\.\d+)?t?(,3\.\d+(-3\.\d+)?t?)*", "range of Pythons (as in 3.9-3.12,3.13t)",
     ),
     "min_glibc": (r"2\.\d+", "version of glibc (as in 2.28)"),
+    "since": _NCCL,
+    "until": _NCCL,
+    "renamed_since": (r"\d+\.\d+", "release of torch (as in 2.2)"),
+    "bounds": (r"-?\d+\.\.(-?\d+)?", "range (as in 0..31)"),
+    "nccl_variable.name": (r"NCCL_[A-Z0-9_]+", "variable of NCCL's"),
+    "nccl_preset.settings": (r"NCCL_[A-Z0-9_]+=.*", "setting (as in NCCL_IB_TC=136)"),
     "ngc.release": _NGC,
     "ngc_framework.release": _NGC,
     "ngc_image.releases": _NGC,

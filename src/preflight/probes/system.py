@@ -26,7 +26,9 @@ _KEPT = re.compile(
 )
 #: Free texts of the user: hyperparameters and arguments, where keys may hide.
 _FREE = re.compile(r"(PAI_HPS|PAI_USER_ARGS|PAI_INPUTS_PARAMETERS|SM_TRAINING_ENV)")
-_SECRET = re.compile(r"TOKEN|SECRET|PASSW|CREDENTIAL|ACCESS_?KEY|API_?KEY|PRIVATE|SIGNATURE|AUTH")
+_SECRET = re.compile(
+    r"TOKEN|SECRET|PASSW|CREDENTIAL|ACCESS_?KEY|API_?KEY|PRIVATE|SIGNATURE|AUTH|_PSK$"
+)
 _REQUIRE = re.compile(r"^(CUDA_VERSION|NV_CUDA_|NVIDIA_REQUIRE_)")
 MASKED = "(masked)"
 LOADERS = (("/lib64/ld-linux-x86-64.so.2", "x86_64"), ("/lib/ld-linux-aarch64.so.1", "aarch64"))
@@ -34,12 +36,17 @@ LOADERS = (("/lib64/ld-linux-x86-64.so.2", "x86_64"), ("/lib/ld-linux-aarch64.so
 
 def environment(env: Mapping[str, str], source: str) -> s.Fact[Mapping[str, str]]:
     """The variables that rules read; values of secrets are masked, others are not kept at all."""
-    kept: Dict[str, str] = {}
+    return s.known(kept(env), source)
+
+
+def kept(env: Mapping[str, str]) -> Dict[str, str]:
+    """Those of `env` that may be in a report, secrets masked."""
+    found: Dict[str, str] = {}
     for name in sorted(env):
         if _KEPT.match(name):
             text = env[name].encode("utf-8", "replace").decode()
-            kept[name] = MASKED if _SECRET.search(name) or _FREE.match(name) else text
-    return s.known(kept, source)
+            found[name] = MASKED if _SECRET.search(name) or _FREE.match(name) else text
+    return found
 
 
 def is_secret(name: str) -> bool:

@@ -7,7 +7,10 @@ from typing import Iterator
 from ..matrix import Matrix
 from ..snapshot import Snapshot
 from . import common
+from .rdma import memlock_too_low, rdma_device_missing
 from .registry import Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+
+__all__ = ["gpu_not_requested", "memlock_too_low", "rdma_device_missing", "uvm_device_missing"]
 
 
 def gpu_not_requested(s: Snapshot, m: Matrix) -> Iterator[Outcome]:

@@ -300,7 +300,7 @@ def _drift_finding(
              "preflight lock --write FILE, if what is installed is what is wanted"),
         evidence=evidence_of(one, [each.pin for each in drift])
         + tuple(Evidence(_witness(s, d.pin), f"{d.pin.name} {d.found}", "installed")
-                for d in drift[:20] if d.found),
+                for d in drift[:20] if d.found and s.python.packages.known),
         sources=("pypa-lock-formats",),
         subject=one.path,
         severity=grade,

@@ -1,4 +1,4 @@
-"""Rules about which NCCL would be loaded."""
+"""Rules about which NCCL would be loaded; those about its variables and network are beside."""
 
 from __future__ import annotations
 
@@ -8,7 +8,23 @@ from ..matrix import Matrix, numbers
 from ..snapshot import Snapshot
 from . import common
 from .linked import Linked, asked_by, first, older, served, where
+from .nccl_interfaces import (
+    interface_loopback,
+    interface_missing,
+    interface_syntax,
+    interface_unroutable,
+    no_interface,
+)
+from .nccl_settings import cumem_disabled, p2p_disabled, preset_differs, variable_unknown
+from .rdma import ib_disabled, rdma_libraries_missing
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
+
+__all__ = [
+    "cumem_disabled", "duplicate", "ib_disabled", "interface_loopback", "interface_missing",
+    "interface_syntax", "interface_unroutable", "no_interface", "older_shadows_framework",
+    "p2p_disabled", "preset_differs", "rdma_libraries_missing", "variable_unknown",
+    "version_mismatch",
+]  # fmt: skip
 
 WHEEL = "nvidia-nccl-cu"
 

@@ -240,6 +240,73 @@ RULES: Tuple[Rule, ...] = (
         sources=("torch-wheels", "nccl-guide"),
     ),
     Rule(
+        "nccl/interface-missing", FAIL, "nccl",
+        "NCCL_SOCKET_IFNAME or GLOO_SOCKET_IFNAME names no existing interface.",
+        sources=("nccl-env-docs", "nccl-sources", "gloo-sources"),
+    ),
+    Rule(
+        "nccl/interface-loopback", FAIL, "nccl",
+        "Multi-node traffic is pinned to loopback.",
+        sources=("nccl-sources", "nccl-probe"),
+    ),
+    Rule(
+        "nccl/interface-syntax", FAIL, "nccl",
+        "The interface list is written in a way NCCL does not read as meant.",
+        sources=("nccl-env-docs", "nccl-sources"),
+    ),
+    Rule(
+        "nccl/interface-unroutable", WARN, "nccl",
+        "The chosen interface has no route to the master, or the choice is ambiguous between "
+        "nodes.",
+        sources=("nccl-sources",),
+    ),
+    Rule(
+        "nccl/no-interface", FAIL, "nccl",
+        "No usable network interface.",
+        sources=("nccl-sources",),
+    ),
+    Rule(
+        "nccl/ib-disabled", WARN, "nccl",
+        "NCCL_IB_DISABLE=1 on a node that has RDMA.",
+        sources=("nccl-env-docs", "pai-rdma"),
+    ),
+    Rule(
+        "nccl/rdma-libraries-missing", WARN, "nccl",
+        "The node has RDMA and the image lacks libibverbs or its providers, or the net plugin: "
+        "NCCL falls back to sockets.",
+        sources=("nccl-sources", "pai-rdma"),
+    ),
+    Rule(
+        "nccl/p2p-disabled", WARN, "nccl",
+        "NCCL_P2P_DISABLE or NCCL_SHM_DISABLE left set.",
+        sources=("nccl-env-docs",),
+    ),
+    Rule(
+        "nccl/cumem-disabled", INFO, "nccl",
+        "NCCL_CUMEM_ENABLE=0 costs features.",
+        sources=("nccl-env-docs",),
+    ),
+    Rule(
+        "nccl/variable-unknown", WARN, "nccl",
+        "An NCCL_* variable that this NCCL does not read (misspelt, renamed, invented).",
+        sources=("nccl-env-docs", "nccl-probe"),
+    ),
+    Rule(
+        "nccl/preset-differs", INFO, "nccl",
+        "NCCL's settings are not those that the platform presets for this kind of node.",
+        sources=("pai-rdma", "pai-erdma"),
+    ),
+    Rule(
+        "container/rdma-device-missing", WARN, "container",
+        "The host has RDMA NICs that this container cannot use.",
+        sources=("nccl-sources",),
+    ),
+    Rule(
+        "container/memlock-too-low", FAIL, "container",
+        "RLIMIT_MEMLOCK is too low for RDMA memory registration.",
+        sources=("nccl-sources",),
+    ),
+    Rule(
         "framework/extension-abi-mismatch", FAIL, "framework",
         "A compiled extension was built against another torch, CUDA or C++ ABI.",
         sources=("torch-release-md", "torch-wheels"),
