@@ -277,5 +277,5 @@ def test_no_platform_is_recognised_by_a_prefix_or_a_common_name():
 def test_each_file_is_of_one_platform():
     for path in (COMPAT / "platforms").glob("*.toml"):
         table = tables.read_toml(str(path))
-        found = {row["platform"] for row in table.get("variable", [])}
-        assert found in ({path.stem}, set()), path
+        found = {row["platform"] for row in table["variable"]}
+        assert found == {path.stem}, path

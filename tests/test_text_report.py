@@ -39,7 +39,9 @@ def chain(snapshot, **choices):
     """{link: (mark, words)} of the chain."""
     found = {}
     for line in shown(snapshot, width=1000, **choices).splitlines():
-        match = re.match(r"^  +(\S+)  (driver|libcuda|CUDA|framework|GPU|container) +(.*)$", line)
+        match = re.match(
+            r"^  +(\S+)  (driver|libcuda|CUDA|framework|GPU|container|platform) +(.*)$", line
+        )
         if match:
             found[match.group(2)] = (match.group(1), match.group(3))
     return found

@@ -26,7 +26,6 @@ from .probes import (
     linkage,
     master,
     nccl_env,
-    network,
     others,
     platform,
     python_env,
@@ -160,7 +159,9 @@ def _inline(what: Look) -> s.Snapshot:
 
 
 def _system(what: Look) -> s.Snapshot:
-    return s.Snapshot(os=system.read(what.root, what.env))
+    """The system and the platform: a few small files and variables, in one child for both."""
+    job = _platform(what).job
+    return s.Snapshot(os=system.read(what.root, what.env), job=job)
 
 
 def _kernel(what: Look) -> s.Snapshot:
@@ -267,6 +268,8 @@ def _with_torch(what: Look) -> Tuple[others.Look, Optional[s.Framework]]:
 
 
 def _network(what: Look) -> s.Snapshot:
+    from .probes import network  # socket takes long to import, and only this child needs it
+
     arch = system.read(what.root, what.env).arch.get("x86_64")
     seen = network.read(what.root, what.env, arch)
     return replace(seen, network=replace(seen.network, conf=nccl_env.conf(what.root, what.env)))
@@ -315,9 +318,6 @@ PROBES: Dict[str, Probe] = {
     "toolkit": Probe(
         _toolkit, 5, lambda why: s.Snapshot(toolkit=s.Toolkit(version=why, home=why, nvcc=why))
     ),
-    "platform": Probe(
-        _platform, 5, lambda why: s.Snapshot(job=s.Job(platform=why, nodes=why, node_rank=why))
-    ),
     "master": Probe(
         _master,
         master.SECONDS,
@@ -325,7 +325,13 @@ PROBES: Dict[str, Probe] = {
         live_only=True,
         wanted=lambda what: master.wanted(what.env, what.command),
     ),
-    "system": Probe(_system, 5, lambda why: s.Snapshot(os=s.System(arch=why, container=why))),
+    "system": Probe(
+        _system,
+        5,
+        lambda why: s.Snapshot(
+            os=s.System(arch=why, container=why), job=s.Job(platform=why, nodes=why)
+        ),
+    ),
 }
 
 

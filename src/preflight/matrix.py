@@ -545,7 +545,7 @@ class Matrix:
 
     def renamed(self) -> List[Row]:
         """Variables that have another name now, or that nobody reads."""
-        return list(self._tables["platforms"]["renamed"])
+        return list(self._tables["renamed"]["renamed"])
 
     def companion(self, version: str) -> Optional[Row]:
         """The torchvision, torchaudio, … that belong to a torch release."""

@@ -26,7 +26,8 @@ TABLES: Dict[str, Tuple[str, ...]] = {
     "libraries": ("library",),
     "require": ("requirement", "brands", "require_rule", "container_variable"),
     "marks": ("mark", "job_kind"),
-    "platforms": ("variable", "renamed"),
+    "platforms": ("variable",),
+    "renamed": ("renamed",),
     "nccl": ("nccl_variable", "nccl_reader", "nccl_preset"),
 }
 SOURCES = "sources"

@@ -54,6 +54,12 @@ def test_one_process_never_looks():
     assert say(MISSING, "live", **alone) == ["warn"]
     assert say(MISSING, "live", **{**alone, "job": {"command": "torchrun train.py"}}) == ["fail"]
     assert say(MISSING, "live", **{**alone, "job": {"nodes": 1}}) == ["warn"]
+    # DLC names a master for a job of one process as well.
+    dlc = {"NCCL_SOCKET_IFNAME": "eth2", "DLC_JOB_ID": "dlc1", "MASTER_ADDR": "dlc1-master-0"}
+    one = {**alone, "env": {**dlc, "WORLD_SIZE": "1", "RANK": "0"}}
+    assert say(MISSING, "live", **one) == ["warn"]
+    assert say(MISSING, "live", **{**one, "env": {**dlc, "WORLD_SIZE": "2"}}) == ["fail"]
+    assert say(MISSING, "live", **{**one, "job": {"command": "torchrun x.py"}}) == ["fail"]
 
 
 def test_gloo_needs_every_name_whole():

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import posixpath
 import re
-from dataclasses import dataclass, field, replace
-from typing import Dict, Iterator, List, Mapping, Optional, Sequence, Set, Tuple
+from typing import Dict, Iterator, List, Mapping, NamedTuple, Optional, Sequence, Set, Tuple
 
 from . import shell
 
@@ -32,8 +31,7 @@ UNREAD = "…"
 DEPTH = 12
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """A launch command. `options` has what was given, as text; `inner` what srun or mpirun starts.
 
     `launcher`: torchrun, accelerate, deepspeed, mpirun, srun, horovodrun, ray, swift, python,
@@ -41,11 +39,11 @@ class Launch:
     """
 
     launcher: str
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
     flags: Tuple[str, ...] = ()
     script: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    inner: Optional[Launch] = None
+    variables: Mapping[str, str] = {}
+    inner: Optional[Any] = None  # another Launch
 
     def get(self, option: str) -> str:
         """What was given for an option; empty: nothing."""
@@ -54,7 +52,8 @@ class Launch:
     @property
     def last(self) -> Launch:
         """The launcher that starts the training processes themselves."""
-        return self.inner.last if self.inner else self
+        inner: Optional[Launch] = self.inner
+        return inner.last if inner else self
 
 
 def of_text(text: str, lookup: shell.Lookup) -> Optional[Launch]:
@@ -153,7 +152,7 @@ def _of(
             words = rest
         else:
             found = _launcher(name, words, lookup, depth)
-            return replace(found, variables={**_kept(variables), **found.variables})
+            return found._replace(variables={**_kept(variables), **found.variables})
     return None
 
 
@@ -205,7 +204,7 @@ def _of_shell(
                 return variables[name] if name in variables else lookup(name)
 
             found = _of_text(words[0], within, depth) if words else None
-            return found and replace(found, variables={**_kept(variables), **found.variables})
+            return found and found._replace(variables={**_kept(variables), **found.variables})
         if option in ("-o", "+o", "-O", "--rcfile", "--init-file"):
             words = words[1:]
     return Launch("shell", script=posixpath.basename(words[0]) if words else UNREAD,

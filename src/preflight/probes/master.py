@@ -2,13 +2,12 @@
 
 A name is resolved, again and again within the time given, since the DNS of a fresh job comes
 late. The leading node itself looks whether the port is free; the others try to connect once.
-That is all that preflight ever asks of a network.
+That is all that preflight ever asks of a network. `socket` is imported when there is a master.
 """
 
 from __future__ import annotations
 
 import errno
-import socket
 import time
 from typing import Any, List, Mapping, Optional, Sequence, Tuple
 
@@ -110,6 +109,8 @@ def _found(
 
 def _resolved(host: str, port: int, deadline: float) -> Tuple[List[Address], str]:
     """The addresses of a name, tried again until the deadline; else what the resolver said last."""
+    import socket
+
     while True:
         try:
             rows = socket.getaddrinfo(host, port, 0, socket.SOCK_STREAM)
@@ -123,6 +124,8 @@ def _resolved(host: str, port: int, deadline: float) -> Tuple[List[Address], str
 
 def _is_own(address: Address) -> bool:
     """Only an address of one's own can be bound."""
+    import socket
+
     family, number = address
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as one:
@@ -134,6 +137,8 @@ def _is_own(address: Address) -> bool:
 
 def _route(address: Address, port: int) -> str:
     """The own address that packets to there would carry; nothing is sent. Empty: no route."""
+    import socket
+
     family, number = address
     try:
         with socket.socket(family, socket.SOCK_DGRAM) as one:
@@ -145,6 +150,8 @@ def _route(address: Address, port: int) -> str:
 
 def _port_state(port: int) -> str:
     """Whether the store could listen on the port of this node."""
+    import socket
+
     for family, any_address in ((socket.AF_INET6, "::"), (socket.AF_INET, "0.0.0.0")):
         try:
             with socket.socket(family, socket.SOCK_STREAM) as one:
@@ -175,6 +182,8 @@ def _connect(addresses: List[Address], port: int, deadline: float) -> str:
 
 def _state(address: Address, port: int, deadline: float) -> str:
     """One connection; without a route it is tried again, since interfaces may still come up."""
+    import socket
+
     family, number = address
     while True:
         left = deadline - time.monotonic()

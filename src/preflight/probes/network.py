@@ -12,7 +12,6 @@ import re
 import resource
 import socket
 import struct
-from ipaddress import ip_address
 from typing import Callable, Dict, Iterator, List, Mapping, NamedTuple, Optional, Tuple
 
 from .. import snapshot as s
@@ -225,11 +224,13 @@ def _by_table(root: Root, address: str) -> Iterator[str]:
 
 
 def _is_address(text: str) -> bool:
-    try:
-        ip_address(text)
-    except ValueError:
-        return False
-    return True
+    for family in (socket.AF_INET, socket.AF_INET6):
+        try:
+            socket.inet_pton(family, text)
+            return True
+        except (OSError, ValueError):
+            continue
+    return False
 
 
 def _of_hosts(root: Root, name: str) -> str:

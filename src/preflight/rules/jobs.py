@@ -43,6 +43,11 @@ class Job(NamedTuple):
         return meeting.option(self.last, name, self.env) if self.last else ("", "")
 
 
+def told(s: Snapshot) -> bool:
+    """Whether anything is known of how the job is started (of a stack alone nothing is)."""
+    return bool(s.env.known or s.job.command.known or s.job.nodes.known or s.master.address.known)
+
+
 def job(s: Snapshot, m: Matrix) -> Job:
     """The job of a snapshot."""
     env = s.env.get({})

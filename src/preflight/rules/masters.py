@@ -7,7 +7,7 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 from ..launching import meeting
 from ..matrix import Matrix
 from ..snapshot import Snapshot
-from .jobs import Job, job
+from .jobs import Job, job, told
 from .registry import (
     FAIL,
     INFO,
@@ -36,6 +36,8 @@ class Place(NamedTuple):
 
 def _place(s: Snapshot, m: Matrix) -> Tuple[Optional[Place], str]:
     """The place, or why there is none to judge."""
+    if not told(s):
+        return None, "nothing is known of how the job is started"
     j = job(s, m)
     asked = meeting.asked_nodes(j.launch, j.env)
     nodes = max(asked[1] if asked else 1, j.nodes or 1)

@@ -6,9 +6,9 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ..matrix import Matrix
 from ..snapshot import Interface, Snapshot
-from . import fabric, ifnames
-from .fabric import Interfaces
+from . import ifnames, interconnect
 from .ifnames import Ways
+from .interconnect import Interfaces
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
 NCCL, GLOO, HCA = "NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME", "NCCL_IB_HCA"
@@ -52,14 +52,14 @@ class Choice(NamedTuple):
 
 def _choices(s: Snapshot) -> Iterator[Choice]:
     """The variables that are set, on the interfaces that are known."""
-    here = fabric.interfaces(s)
+    here = interconnect.interfaces(s)
     for name in (NCCL, GLOO):
-        text = fabric.setting(s, name).value
+        text = interconnect.setting(s, name).value
         if here is None or text is None or not ifnames.is_set(text):
             continue
-        if name == NCCL and fabric.no_nccl(s):
+        if name == NCCL and interconnect.no_nccl(s):
             continue
-        ways = fabric.ways(s, here)
+        ways = interconnect.ways(s, here)
         found = _selected(name, text, here, ways)
         mistakes = tuple(ifnames.mistakes(text, name == GLOO))
         yield Choice(name, text, tuple(found), here, ways, mistakes)
@@ -74,26 +74,26 @@ def _selected(name: str, text: str, here: Interfaces, ways: Ways) -> List[Interf
 
 def _silent(s: Snapshot, variables: Tuple[str, ...] = (NCCL, GLOO)) -> Optional[Outcome]:
     """Why there is nothing to judge; None when there is."""
-    facts = [fabric.setting(s, name) for name in variables]
+    facts = [interconnect.setting(s, name) for name in variables]
     if any(one.unknown for one in facts):
         return Undecided(("env",), f"whether {' or '.join(variables)} is set")
     if not any(ifnames.is_set(one.value) for one in facts):
         return NotApplicable(f"neither {' nor '.join(variables)} is set")
-    if fabric.interfaces(s) is None:
+    if interconnect.interfaces(s) is None:
         return Undecided(("network.interfaces",), "which interfaces there are")
     return None
 
 
 def _proof(s: Snapshot, one: Choice) -> Tuple[str, ...]:
     return (
-        *fabric.proof(s, one.name), "host.interfaces", one.here.place, "host.routes_to_master",
+        *interconnect.proof(s, one.name), "host.interfaces", one.here.place, "host.routes_to_master",
         "job.nodes", "env.MASTER_ADDR",
     )  # fmt: skip
 
 
 def _weight(s: Snapshot) -> str:
     """A wrong interface stops processes that talk to each other; a lone one never looks."""
-    return "" if fabric.communicates(s) else WARN
+    return "" if interconnect.communicates(s) else WARN
 
 
 def _best(s: Snapshot, here: Interfaces, ways: Ways) -> str:
@@ -182,7 +182,7 @@ def interface_loopback(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             if one.found:
                 yield Passed(f"{one.shown} does not lead to the loopback interface", one.name)
             continue
-        several = fabric.several_nodes(s)
+        several = interconnect.several_nodes(s)
         if several is None:
             yield Undecided(("job.nodes",), f"whether {one.shown} is for one node", one.name)
         elif not several:
@@ -223,7 +223,7 @@ def interface_syntax(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: names, separated by commas: NCCL_SOCKET_IFNAME=eth0,eth1 or =eth0 or ^lo,docker.
     """
     variables = (NCCL, GLOO, HCA)
-    facts = {name: fabric.setting(s, name) for name in variables}
+    facts = {name: interconnect.setting(s, name) for name in variables}
     if any(one.unknown for one in facts.values()):
         yield Undecided(("env",), f"whether one of {', '.join(variables)} is set")
         return
@@ -243,7 +243,9 @@ def interface_syntax(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             needed="names, separated by commas and nothing else" if meant else "names",
             why="The list is taken as it stands, character by character.",
             fix=(f"export {name}={meant}" if meant.strip("^=") else f"unset {name}",),
-            evidence=evidence(s, *fabric.proof(s, name), "host.interfaces", "host.infiniband"),
+            evidence=evidence(
+                s, *interconnect.proof(s, name), "host.interfaces", "host.infiniband"
+            ),
             subject=name,
             severity=WARN if harmless or name == HCA else _weight(s),
         )
@@ -251,10 +253,10 @@ def interface_syntax(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
 def _effect(s: Snapshot, name: str, text: str, meant: str) -> Tuple[bool, str]:
     """Whether what was meant comes out all the same (or cannot be told), and what comes out."""
-    here = fabric.interfaces(s)
+    here = interconnect.interfaces(s)
     if name == HCA or here is None or not ifnames.is_set(meant):
         return True, ""
-    ways = fabric.ways(s, here)
+    ways = interconnect.ways(s, here)
     is_read = _selected(name, text, here, ways)
     wanted = _selected(name, meant, here, ways)
     if name == GLOO:
@@ -277,21 +279,21 @@ def interface_unroutable(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: name the interface by which the master is reached.
     """
-    here, several = fabric.interfaces(s), fabric.several_nodes(s)
-    text, routes = fabric.setting(s, NCCL), s.host.routes_to_master
+    here, several = interconnect.interfaces(s), interconnect.several_nodes(s)
+    text, routes = interconnect.setting(s, NCCL), s.host.routes_to_master
     if several is False:
         yield NotApplicable("one node: no other has to be reached")
     elif several is None or here is None or text.unknown:
         missing = ("env",) if text.unknown else ("network.interfaces",)
         yield Undecided(("job.nodes",) if several is None else missing, "what NCCL would choose")
-    elif fabric.no_nccl(s):
-        yield NotApplicable(fabric.no_nccl(s) or "")
+    elif interconnect.no_nccl(s):
+        yield NotApplicable(interconnect.no_nccl(s) or "")
     else:
         yield _routed(s, here, text.get("")) if routes.known else _unrouted(s, here, text.get(""))
 
 
 def _taken(s: Snapshot, here: Interfaces, text: str) -> List[Interface]:
-    ways = fabric.ways(s, here)
+    ways = interconnect.ways(s, here)
     if ifnames.is_set(text):
         return ifnames.chosen(text, here.rows, ways)
     return ifnames.automatic(here.rows, ways)
@@ -347,7 +349,7 @@ def _unroutable(
         why="The first one's address is told to the other nodes, which connect to it.",
         fix=fix,
         evidence=evidence(
-            s, *fabric.proof(s, NCCL), "host.interfaces", here.place, "host.routes_to_master",
+            s, *interconnect.proof(s, NCCL), "host.interfaces", here.place, "host.routes_to_master",
             "env.MASTER_ADDR", "job.nodes",
         ),
         severity=severity,
@@ -369,15 +371,15 @@ def no_interface(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: exclude less; or give the container a network (docker run --network host, hostNetwork).
     """
-    here, text = fabric.interfaces(s), fabric.setting(s, NCCL)
+    here, text = interconnect.interfaces(s), interconnect.setting(s, NCCL)
     if here is None or text.unknown:
         yield Undecided(
             ("network.interfaces",) if here is None else ("env",), "what NCCL would choose"
         )
-    elif fabric.no_nccl(s):
-        yield NotApplicable(fabric.no_nccl(s) or "")
+    elif interconnect.no_nccl(s):
+        yield NotApplicable(interconnect.no_nccl(s) or "")
     else:
-        yield from _none(s, here, text.get(""), fabric.several_nodes(s))
+        yield from _none(s, here, text.get(""), interconnect.several_nodes(s))
 
 
 def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> Iterator[Outcome]:
@@ -393,7 +395,7 @@ def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> 
     elif several is None and taken:
         yield Undecided(("job.nodes",), "whether the loopback interface is enough")
     else:
-        ways = fabric.ways(s, here)
+        ways = interconnect.ways(s, here)
         what = f"{NCCL}={text!r} excludes" if listed else "there is"
         left = "every interface that could be used" if listed else "no interface NCCL could use"
         better = _best(s, here, ways)
@@ -407,7 +409,7 @@ def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> 
                 "docker run --network host … (Kubernetes: hostNetwork: true, or a working CNI)",
             ),
             evidence=evidence(
-                s, *fabric.proof(s, NCCL, "NCCL_SOCKET_FAMILY"), "host.interfaces", here.place,
+                s, *interconnect.proof(s, NCCL, "NCCL_SOCKET_FAMILY"), "host.interfaces", here.place,
                 "job.nodes",
             ),
             severity=_weight(s),

@@ -7,7 +7,7 @@ from typing import Dict, FrozenSet, Iterator, List, Mapping, NamedTuple, Optiona
 
 from ..matrix import Matrix, Row, numbers
 from ..snapshot import Snapshot
-from . import common, fabric
+from . import common, interconnect
 from .linked import first
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
@@ -30,7 +30,7 @@ class Readers(NamedTuple):
 def _readers(s: Snapshot) -> Readers:
     rows = s.network.readers.get(())
     names = frozenset(name for row in rows for name in row.names.split())
-    return Readers(names or None, rows[0].file if rows else "", fabric.nccl_version(s))
+    return Readers(names or None, rows[0].file if rows else "", interconnect.nccl_version(s))
 
 
 def _set(s: Snapshot) -> Dict[str, str]:
@@ -126,14 +126,14 @@ def _unread(s: Snapshot, name: str, row: Row, readers: Readers, known: Sequence[
         needed=f"{near}, which it reads" if near else "a variable that it reads",
         why="NCCL ignores what it does not know without a word: the setting has no effect.",
         fix=(*fix, f"unset {name}"),
-        evidence=evidence(s, *fabric.proof(s, name), *_library_places(s)),
+        evidence=evidence(s, *interconnect.proof(s, name), *_library_places(s)),
         subject=name,
         sources=tuple(str(one) for one in row.get("source", ())),
     )
 
 
 def _shown(s: Snapshot, name: str) -> str:
-    text = fabric.setting(s, name).get("")
+    text = interconnect.setting(s, name).get("")
     return text if re.fullmatch(r"[\w.,:=^/+-]{1,60}", text) else "…"
 
 
@@ -179,7 +179,7 @@ def _torchs(s: Snapshot, name: str, row: Row) -> Optional[Outcome]:
         needed=new,
         why="torch reads the old name too for now, and warns at every start.",
         fix=(f"export {new}={_shown(s, name)}", f"unset {name}"),
-        evidence=evidence(s, *fabric.proof(s, name)),
+        evidence=evidence(s, *interconnect.proof(s, name)),
         subject=name,
         sources=tuple(str(one) for one in row["source"]),
         severity=INFO,
@@ -212,7 +212,7 @@ def _value(s: Snapshot, name: str, text: str, row: Row, readers: Readers) -> Opt
         if kind != "tokens"
         else "Since 2.24 NCCL stops at a word in this list that it does not know.",
         fix=(f"unset {name}", f"or set it to {needed}"),
-        evidence=evidence(s, *fabric.proof(s, name), *_library_places(s)),
+        evidence=evidence(s, *interconnect.proof(s, name), *_library_places(s)),
         subject=name,
         sources=tuple(str(one) for one in row["source"]),
         severity=INFO if name == "NCCL_DEBUG" else "",
@@ -226,7 +226,7 @@ def _number(name: str, text: str, row: Row, version: str) -> Tuple[str, str]:
     wanted = "0 or 1" if row["kind"] == "flag" else "a number"
     if low:
         wanted = f"{low} to {high}" if high else f"{low} or more"
-    value = fabric.number(text)
+    value = interconnect.number(text)
     if not re.match(r"\s*[+-]?\d", text):
         return "is no number and is read as 0", wanted
     below = low and value is not None and value < int(low)
@@ -271,8 +271,8 @@ def p2p_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if s.env.unknown:
         yield Undecided(("env",), "whether NCCL_P2P_DISABLE or NCCL_SHM_DISABLE is set")
         return
-    off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") if fabric.switched_on(s, n)]
-    if fabric.setting(s, "NCCL_P2P_LEVEL").get("").strip().upper() in ("LOC", "0"):
+    off = [n for n in ("NCCL_P2P_DISABLE", "NCCL_SHM_DISABLE") if interconnect.switched_on(s, n)]
+    if interconnect.setting(s, "NCCL_P2P_LEVEL").get("").strip().upper() in ("LOC", "0"):
         off.append("NCCL_P2P_LEVEL")
     hidden, count = common.gpu_hidden(s), _gpus_per_node(s, m)
     if not off or hidden:
@@ -283,7 +283,7 @@ def p2p_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     elif count is None:
         yield Undecided(("gpus",), "how many GPUs the job has on a node")
     else:
-        shown = ", ".join(f"{name}={fabric.setting(s, name).value}" for name in off)
+        shown = ", ".join(f"{name}={interconnect.setting(s, name).value}" for name in off)
         geforce = off == ["NCCL_P2P_DISABLE"] and _without_p2p(s)
         yield Finding(
             summary=f"{shown}: the {count} GPUs of a node do not talk to each other directly",
@@ -297,7 +297,7 @@ def p2p_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 f"unset {' '.join(off)}",
                 "where it hangs without: turn PCIe ACS off, boot with iommu=pt, enlarge /dev/shm",
             ),
-            evidence=evidence(s, *fabric.proof(s, *off), "gpus", "job.gpus_per_node"),
+            evidence=evidence(s, *interconnect.proof(s, *off), "gpus", "job.gpus_per_node"),
             severity=INFO if geforce else "",
         )
 
@@ -326,19 +326,19 @@ def cumem_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: unset it.
     """
-    text = fabric.setting(s, "NCCL_CUMEM_ENABLE")
+    text = interconnect.setting(s, "NCCL_CUMEM_ENABLE")
     if text.unknown:
         yield Undecided(("env",), "whether NCCL_CUMEM_ENABLE is set")
     elif not text.value:
         yield NotApplicable("NCCL_CUMEM_ENABLE is not set")
     elif common.gpu_hidden(s):
         yield NotApplicable(common.gpu_hidden(s) or "")
-    elif fabric.number(text.value) != 0:
+    elif interconnect.number(text.value) != 0:
         yield Passed(f"NCCL_CUMEM_ENABLE={text.value}")
     else:
         names = [one.name.get("") for one in s.gpus.get(())]
         multi = any(_MULTI_NODE_NVLINK.search(one) for one in names)
-        lost = multi and fabric.several_nodes(s)
+        lost = multi and interconnect.several_nodes(s)
         yield Finding(
             summary="NCCL_CUMEM_ENABLE=0: no NVLink between the nodes"
             if lost
@@ -347,7 +347,7 @@ def cumem_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             needed="not set (NCCL finds out whether the system can do it)",
             why="Multi-node NVLink, NVLink SHARP and symmetric memory need cuMem allocations.",
             fix=("unset NCCL_CUMEM_ENABLE",),
-            evidence=evidence(s, *fabric.proof(s, "NCCL_CUMEM_ENABLE"), "gpus", "job.nodes"),
+            evidence=evidence(s, *interconnect.proof(s, "NCCL_CUMEM_ENABLE"), "gpus", "job.nodes"),
             severity=WARN if lost else "",
         )
 
@@ -364,7 +364,7 @@ def preset_differs(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 
     Fix: the platform's values, unless they were changed on purpose.
     """
-    found = fabric.rdma(s)
+    found = interconnect.rdma(s)
     pai = s.job.platform.get("").startswith("pai") or s.variable("DLC_JOB_ID").known
     presets = m.nccl_presets() if found and pai else []
     preset = next((row for row in presets if found and row.get("module") in found.modules), None)
@@ -372,7 +372,7 @@ def preset_differs(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Undecided(("env",), "what is set for NCCL")
     elif not preset:
         yield NotApplicable("no platform whose presets are known, or no RDMA device of theirs")
-    elif fabric.several_nodes(s) is False:
+    elif interconnect.several_nodes(s) is False:
         yield NotApplicable("one node: its network is not used")
     else:
         differences = _differences(s, preset)
@@ -388,7 +388,7 @@ def preset_differs(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 f"export {one}" for one in preset["settings"] if _differs(s, str(one))
             ) or ("unset " + " ".join(str(one) for one in preset.get("without", ())),),
             evidence=evidence(
-                s, *fabric.proof(s, *(str(one).partition("=")[0] for one in preset["settings"])),
+                s, *interconnect.proof(s, *(str(one).partition("=")[0] for one in preset["settings"])),
                 "host.infiniband", "job.platform", "env.DLC_JOB_ID",
             ),
             sources=tuple(str(one) for one in preset["source"]),
@@ -401,7 +401,7 @@ _NOT_COMPARED = ("NCCL_SOCKET_IFNAME", "NCCL_IB_HCA", "NCCL_DEBUG")
 
 def _differs(s: Snapshot, preset: str) -> bool:
     name, _, wanted = preset.partition("=")
-    return name not in _NOT_COMPARED and fabric.setting(s, name).value != wanted
+    return name not in _NOT_COMPARED and interconnect.setting(s, name).value != wanted
 
 
 def _differences(s: Snapshot, preset: Row) -> List[str]:
@@ -409,10 +409,10 @@ def _differences(s: Snapshot, preset: Row) -> List[str]:
     for one in preset["settings"]:
         name, _, wanted = str(one).partition("=")
         if _differs(s, str(one)):
-            value = fabric.setting(s, name).value
+            value = interconnect.setting(s, name).value
             said = "is not set" if value is None else f"is {value!r}"
             found.append(f"{name} {said}, there {wanted}")
     for name in preset.get("without", ()):
-        if fabric.setting(s, str(name)).known:
+        if interconnect.setting(s, str(name)).known:
             found.append(f"{name} is set, and has no effect there")
     return found

@@ -6,8 +6,8 @@ from typing import Iterator, List, Optional, Tuple
 
 from ..matrix import Matrix
 from ..snapshot import Snapshot
-from . import fabric, ifnames
-from .fabric import Rdma
+from . import ifnames, interconnect
+from .interconnect import Rdma
 from .linked import libraries
 from .registry import INFO, WARN, Finding, NotApplicable, Outcome, Passed, Undecided, evidence
 
@@ -27,27 +27,27 @@ def _silent(s: Snapshot, purpose: str) -> Optional[Outcome]:
     """Why RDMA is no matter here; None when it is."""
     if s.host.infiniband.unknown:
         return Undecided(("host.infiniband",), purpose)
-    if not fabric.rdma(s):
+    if not interconnect.rdma(s):
         return NotApplicable("no RDMA device with a port that is up")
-    hidden = fabric.no_nccl(s)
+    hidden = interconnect.no_nccl(s)
     if hidden:
         return NotApplicable(hidden)
-    if fabric.several_nodes(s) is False:
+    if interconnect.several_nodes(s) is False:
         return NotApplicable("one node: NCCL needs no network")
     return None
 
 
 def _off(s: Snapshot) -> List[str]:
     """The settings that turn RDMA off."""
-    found = ["NCCL_IB_DISABLE"] if fabric.switched_on(s, "NCCL_IB_DISABLE") else []
-    if fabric.setting(s, "NCCL_NET").get("").lower() == "socket":
+    found = ["NCCL_IB_DISABLE"] if interconnect.switched_on(s, "NCCL_IB_DISABLE") else []
+    if interconnect.setting(s, "NCCL_NET").get("").lower() == "socket":
         found.append("NCCL_NET")
     return found
 
 
 def _selects_none(s: Snapshot, found: Rdma) -> bool:
     """Whether NCCL_IB_HCA selects none of the ports that are up."""
-    text = fabric.setting(s, "NCCL_IB_HCA").get("")
+    text = interconnect.setting(s, "NCCL_IB_HCA").get("")
     if not text:
         return False
     wanted = ifnames.parse(text)
@@ -60,7 +60,7 @@ def _is_ppu(s: Snapshot, m: Matrix) -> bool:
     """Whether everything is as PAI presets it for PPU, where there is no RDMA to use."""
     preset = next((row for row in m.nccl_presets() if not row.get("module")), None)
     parts = [str(one).partition("=") for one in preset["settings"]] if preset else []
-    return bool(parts) and all(fabric.setting(s, n).value == value for n, _, value in parts)
+    return bool(parts) and all(interconnect.setting(s, n).value == value for n, _, value in parts)
 
 
 def ib_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -73,7 +73,7 @@ def ib_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: unset it, and cure what it worked around (GID index, relaxed ordering, a newer NCCL).
     """
     silent = _silent(s, "whether there is RDMA to turn off")
-    found = fabric.rdma(s)
+    found = interconnect.rdma(s)
     if silent or found is None:
         yield silent or NotApplicable("no RDMA device")
         return
@@ -82,16 +82,16 @@ def ib_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     off, none = _off(s), _selects_none(s, found)
     if not off and not none:
-        yield Passed(f"RDMA is not turned off: {fabric.shown(found)}")
+        yield Passed(f"RDMA is not turned off: {interconnect.shown(found)}")
     elif _is_ppu(s, m):
         yield NotApplicable("the settings of PAI-PPU, which has no RDMA")
-    elif fabric.several_nodes(s) is None:
+    elif interconnect.several_nodes(s) is None:
         yield Undecided(("job.nodes",), "whether the job needs a network")
     elif off:
-        shown = ", ".join(f"{name}={fabric.setting(s, name).value}" for name in off)
+        shown = ", ".join(f"{name}={interconnect.setting(s, name).value}" for name in off)
         yield _finding(s, found, f"{shown}: NCCL uses TCP though this node has RDMA", off)
     else:
-        text = fabric.setting(s, "NCCL_IB_HCA").value
+        text = interconnect.setting(s, "NCCL_IB_HCA").value
         what = f"NCCL_IB_HCA={text!r} selects none of the RDMA devices here: NCCL uses TCP"
         yield _finding(s, found, what, ["NCCL_IB_HCA"])
 
@@ -99,7 +99,7 @@ def ib_disabled(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
 def _finding(s: Snapshot, found: Rdma, what: str, names: List[str]) -> Finding:
     return Finding(
         summary=what,
-        observed=f"RDMA devices: {fabric.shown(found)}",
+        observed=f"RDMA devices: {interconnect.shown(found)}",
         needed="RDMA between the nodes",
         why="Sockets reach a fraction of its bandwidth, and load the processors.",
         fix=(
@@ -108,7 +108,7 @@ def _finding(s: Snapshot, found: Rdma, what: str, names: List[str]) -> Finding:
             "usual reason why it was turned off (show_gids)",
         ),
         evidence=evidence(
-            s, *fabric.proof(s, *names), "host.infiniband", "network.ports", "job.nodes"
+            s, *interconnect.proof(s, *names), "host.infiniband", "network.ports", "job.nodes"
         ),
     )
 
@@ -124,7 +124,7 @@ def rdma_libraries_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     cloud; EFA: aws-ofi-nccl).
     """
     silent = _silent(s, "whether RDMA needs its libraries")
-    found = fabric.rdma(s)
+    found = interconnect.rdma(s)
     if silent or found is None:
         yield silent or NotApplicable("no RDMA device")
     elif _off(s):
@@ -147,7 +147,7 @@ def _libraries(s: Snapshot, found: Rdma) -> Outcome:
         return _lacks(s, found, f"libibverbs's provider for {lacking[0]}", plugin)
     if verbs is None or (by_plugin and plugin is None):
         return Undecided(("network.libraries",), "whether the RDMA libraries are there")
-    return Passed(f"libibverbs is there for {fabric.shown(found)}")
+    return Passed(f"libibverbs is there for {interconnect.shown(found)}")
 
 
 def _there(s: Snapshot, name: str) -> Optional[bool]:
@@ -161,12 +161,12 @@ def _there(s: Snapshot, name: str) -> Optional[bool]:
 
 
 def _lacks(s: Snapshot, found: Rdma, what: str, plugin: Optional[bool]) -> Outcome:
-    if fabric.several_nodes(s) is None:
+    if interconnect.several_nodes(s) is None:
         return Undecided(("job.nodes",), f"whether the job needs {what}")
     places = [p for one in libraries(s, "libibverbs", "libnccl-net")
               for p in one.places("name", "missing")]  # fmt: skip
     return Finding(
-        summary=f"this node has RDMA ({fabric.shown(found)}), and the image lacks {what}",
+        summary=f"this node has RDMA ({interconnect.shown(found)}), and the image lacks {what}",
         observed=f"{what} is not found" + ("; there is a net plugin" if plugin else ""),
         needed="libibverbs.so.1, and a provider for the card",
         why="NCCL falls back to sockets: 'NET/IB : No device found'.",
@@ -210,7 +210,7 @@ def rdma_device_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Passed(f"{nodes.get(())[0]} is here")
     elif s.os.container.value is not True:
         yield NotApplicable("not in a container: load ib_uverbs on the node")
-    elif fabric.several_nodes(s) is None:
+    elif interconnect.several_nodes(s) is None:
         yield Undecided(("job.nodes",), "whether the job needs a network")
     else:
         yield Finding(
@@ -241,7 +241,7 @@ def memlock_too_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     """
     limit = s.host.memlock_kib
     silent = _silent(s, "whether RDMA needs locked memory")
-    unreachable = not fabric.usable_rdma(s)
+    unreachable = not interconnect.usable_rdma(s)
     value = limit.get(-1)
     if silent or _off(s) or unreachable:
         yield silent or NotApplicable("RDMA is turned off, or its devices are not here")
@@ -249,7 +249,7 @@ def memlock_too_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Undecided(("host.memlock_kib",), "whether memory can be locked")
     elif value < 0 or value >= MEMLOCK_ENOUGH:
         yield Passed("no limit of locked memory" if value < 0 else f"{value} KiB may be locked")
-    elif fabric.several_nodes(s) is None and s.origin == "live":
+    elif interconnect.several_nodes(s) is None and s.origin == "live":
         yield Undecided(("job.nodes",), "whether the job needs RDMA")
     else:
         yield Finding(

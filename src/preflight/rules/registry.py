@@ -10,6 +10,7 @@ A new rule is one function, one row in :data:`RULES` below, one test.
 
 from __future__ import annotations
 
+from dataclasses import fields
 from functools import lru_cache
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, Callable, Iterator, NamedTuple, Optional, Tuple, Union
@@ -501,5 +502,12 @@ def _words(value: Any) -> str:
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (list, tuple)):
-        return ", ".join(one if isinstance(one, str) else "…" for one in value) or "none"
+        return ", ".join(map(_label, value)) or "none"
     return str(value)
+
+
+def _label(one: Any) -> str:
+    """A text itself; of a row its first text (a name, a file); of anything else no more than it
+    is there."""
+    text = one if isinstance(one, str) else getattr(one, fields(one)[0].name)
+    return text if isinstance(text, str) and text else "…"

@@ -66,7 +66,9 @@ def _rows(m: Matrix, j: Job) -> Dict[str, Row]:
     """{name: row} of what can be checked: the platform's; TF_CONFIG is TensorFlow's anywhere."""
     platforms = [j.platform] if j.platform else []
     platforms += ["pai-dlc"] if j.platform == "pai-training" else []
-    rows = [*(m.variables(*platforms) if platforms else ()), *m.variables("kubedl")]
+    if not platforms and "TF_CONFIG" not in j.env:
+        return {}
+    rows = m.variables(*platforms, "kubedl")
     found: Dict[str, Row] = {}
     for row in rows:
         name = str(row["name"])

@@ -9,7 +9,7 @@ from ..launching.command import NNODES, NPROC, PORT, RANK, TOTAL
 from ..matrix import Matrix
 from ..snapshot import Snapshot
 from . import common
-from .jobs import Job, job, per_node
+from .jobs import Job, job, per_node, told
 from .registry import (
     FAIL,
     WARN,
@@ -44,6 +44,9 @@ def world_size_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     Fix: torchrun --nnodes=$WORLD_SIZE --node_rank=$RANK --master_addr=$MASTER_ADDR
     --master_port=$MASTER_PORT --nproc_per_node=GPUS train.py.
     """
+    if not told(s):
+        yield NotApplicable("nothing is known of how the job is started")
+        return
     j = job(s, m)
     found = [one for check in CHECKS for one in check(s, m, j)]
     if found:

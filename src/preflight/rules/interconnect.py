@@ -87,11 +87,13 @@ def _count(s: Snapshot, name: str) -> Optional[int]:
 
 def communicates(s: Snapshot) -> bool:
     """Whether something says that several processes will talk to each other."""
-    counts = (nodes(s), s.job.processes_per_node.value, _count(s, "WORLD_SIZE"))
-    if any((one or 0) > 1 for one in counts):
+    here, everywhere = nodes(s), _count(s, "WORLD_SIZE")
+    if any((one or 0) > 1 for one in (here, s.job.processes_per_node.value, everywhere)):
         return True
-    if s.variable("LOCAL_RANK").known or s.variable("MASTER_ADDR").known:
+    if s.variable("LOCAL_RANK").known:
         return True
+    if s.variable("MASTER_ADDR").known and here != 1 and everywhere != 1:
+        return True  # platforms set it for jobs of one process, too
     return bool(LAUNCHERS.search(s.job.command.get("")))
 
 
