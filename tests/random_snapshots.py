@@ -210,6 +210,7 @@ PLAUSIBLE = {
     "Lock.python": [">=3.10", "<3.8"],
     "Lock.platforms": [("linux-64",), ("osx-arm64",), ()],
     "Lock.indexes": [(), ("--extra-index-url https://download.pytorch.org/whl/cu124",)],
+    "Storage.complete": [True],
     "Job.gpus_per_node": [0, 1, 8],
     "Job.nodes": [1, 2, 2, 16],
     "Job.node_rank": [0, 1],
@@ -286,6 +287,36 @@ ROWS = {
     "Disk.free": [0, 1 << 20, 100 << 30],
     "Limit.name": ["nofile", "memlock"],
     "Limit.soft": [64, 65536, -1],
+    "StoragePath.at": ["/mnt/data", "/mnt/data", "/mnt/out put", ""],
+    "StoragePath.path": ["/mnt/data", "${DATA}/x"],
+    "StoragePath.role": ["data", "data", "output", "checkpoint", ""],
+    "StoragePath.place": ["data[0]", "output"],
+    "StoragePath.state": ["directory", "directory", "directory", "file", "missing", "other", ""],
+    "StoragePath.unset": ["", "", "", "DATA"],
+    "StoragePath.problem": ["", "", "", "Permission denied", "Read-only file system"],
+    "StoragePath.blank": ["no", "no", "yes", ""],
+    "StoragePath.listed": ["all", "all", "at least", ""],
+    "StoragePath.weighed": ["all", "at least", ""],
+    "StoragePath.writable": ["yes", "yes", "no", ""],
+    "StoragePath.create": ["", "yes"],
+    "StoragePath.hung": ["", "", "yes"],
+    "StoragePath.newest": ["", "step-20"],
+    "StoragePath.own_disk": ["", "yes"],
+    "StoragePath.mount_words": ["", "an OSS mount by ossfs"],
+    "StoragePath.files_min": [0, 0, 3],
+    "StoragePath.files_max": [0, 0, 6],
+    "StoragePath.bytes_min": [0, 0, 3],
+    "StoragePath.bytes_max": [0, 0, 6],
+    "StoragePath.throughput_min": [0, 0, 10**9],
+    "StoragePath.throughput": [0, 10**6, 2 * 10**9],
+    "StoragePath.read": [0, 10**8],
+    "StoragePath.free_min": [0, 0, 3],
+    "StoragePath.inodes_min": [0, 0, 3],
+    "StorageFile.at": ["/mnt/data"],
+    "StorageFile.name": ["a.tar", "x/b.parquet", ""],
+    "StorageFile.problem": ["is cut off", "cannot be read: Input/output error", ""],
+    "StorageFile.mild": ["", "yes"],
+    "StorageFile.kind": ["tar", "parquet", "safetensors"],
     "Origin.package": ["torch", "flash-attn"],
     "Interface.name": ["lo", "eth0", "eth1", "ib0", "docker0"],
     "Interface.state": ["running", "running", "up", "down"],
@@ -298,6 +329,9 @@ ROWS = {
     "Reader.names": ["NCCL_DEBUG NCCL_IB_DISABLE NCCL_SOCKET_IFNAME NCCL_IB_TIMEOUT NCCL_ALGO"],
     "Origin.hash": ["", "sha256:bb"],
 }
+
+#: Rows that hardly ever are without a finding.
+SELDOM = (s.Unmet, s.Altered, s.StoragePath)
 
 _LETTERS = "abcXYZ 0123456789.,;:/_-+=[]{}\"'\\\n\t\x00é中😀"
 
@@ -364,7 +398,7 @@ def _value(place, metadata, random, odd):
         many = [0, 1, 1] if item is s.Lock else [0, 1, 1, 2, 3]
         return tuple(_record(item, random, odd) for _ in range(random.choice(many)))
     if kind == s.ROWS:
-        many = [0, 0, 0, 0, 1] if item in (s.Unmet, s.Altered) else [0, 1, 2, 5]
+        many = [0, 0, 0, 0, 1] if item in SELDOM else [0, 1, 2, 5]
         return tuple(_row(item, random, odd) for _ in range(random.choice(many)))
     if place == "Snapshot.env":
         found = _some(VARIABLES, random)
@@ -383,9 +417,10 @@ def _row(item, random, odd):
     values = {}
     for one in fields(item):
         place = f"{item.__name__}.{one.name}"
-        if isinstance(one.default, int) and place not in ROWS:
-            values[one.name] = random.randrange(9)
-        elif isinstance(one.default, str) and random.random() < odd:
+        if isinstance(one.default, int):
+            plausible = place in ROWS and random.random() >= odd
+            values[one.name] = random.choice(ROWS[place]) if plausible else random.randrange(9)
+        elif random.random() < odd:
             values[one.name] = text(random)
         else:
             values[one.name] = random.choice(ROWS.get(place, [""]))

@@ -24,10 +24,10 @@ LAYERS = (
     ("probes", "assume", "verdict"),
     ("policy", "pages"),
     ("rules",),
-    ("isolate", "binary", "snapshot_json", "lockfiles", "builds", "launching"),
+    ("isolate", "binary", "snapshot_json", "lockfiles", "builds", "launching", "datafiles"),
     ("matrix",),
     ("snapshot", "roots", "tables", "handover", "__init__"),
-    ("tables_schema", "files", "records"),
+    ("tables_schema", "files", "records", "declared"),
 )
 LEVEL: Dict[str, int] = {name: at for at, names in enumerate(LAYERS) for name in names}
 #: The one way up: exec writes its report files as check does.

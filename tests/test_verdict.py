@@ -241,8 +241,8 @@ def test_any_snapshot_is_judged():
     seen = set()
     for number in range(400):
         one = random_snapshots.snapshot(source)
-        if number % 2:  # hardly any random lock, image or machine is without a finding
-            one = replace(one, locks=s.UNKNOWN, host=s.Host(), image=s.Image())
+        if number % 2:  # hardly any random lock, image, path or machine is without a finding
+            one = replace(one, locks=s.UNKNOWN, host=s.Host(), image=s.Image(), storage=s.Storage())
         try:
             report = judge(one)
         except Exception as error:

@@ -33,6 +33,7 @@ def check(settings: Settings, command: Sequence[str] = (), timeout: float = 0) -
             timeout=timeout or settings.timeout,
             locks=settings.locks,
             thorough=settings.thorough,
+            declared=settings.policy.paths,
             offline=settings.offline,
             overlays=settings.overlays,
             progress=progress.on_terminal() if settings.thorough else None,

@@ -4,7 +4,17 @@ from __future__ import annotations
 
 import time
 from dataclasses import fields, replace
-from typing import Any, Callable, Dict, Mapping, NamedTuple, Optional, Sequence, Tuple
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    Callable,
+    Dict,
+    Mapping,
+    NamedTuple,
+    Optional,
+    Sequence,
+    Tuple,
+)
 
 from . import isolate, snapshot_json, tables
 from . import snapshot as s
@@ -26,6 +36,10 @@ from .probes import (
 from .probes.place import place
 from .roots import Root
 
+if TYPE_CHECKING:
+    from .declared import Declared
+    from .probes.paths import Paths
+
 #: What a directory cannot show, and how to say it instead.
 NOT_LIVE = "a directory shows no live driver; say --assume driver=VERSION and --assume gpu=NAME"
 #: Of the GPU code in a build that is none of the public wheels.
@@ -46,6 +60,7 @@ class Look(NamedTuple):
     locks: Sequence[str] = ()  # lock files asked for by name, besides those that are found
     only: Sequence[str] = ()  # the probes to run; none: all
     thorough: bool = False  # every installed file is hashed
+    declared: Sequence[Declared] = ()  # paths of the policy
     progress: Optional[Callable[[int, int], None]] = None  # told of that: bytes done, in all
     offline: bool = False  # nothing is asked of the network
     overlays: Sequence[str] = ()  # directories of tables on top of the built-in ones
@@ -86,12 +101,16 @@ def look(what: Look, meanwhile: Callable[[], None] = lambda: None) -> Seen:
     }
     started_first = sorted(wanted, key=lambda name: name not in LONGEST)
     tasks = {name: _task(wanted[name], what) for name in started_first}
+    paths = _declared(what)
+    tasks.update(paths.tasks if paths else {})
     tasks["meanwhile"] = isolate.Task(meanwhile, 0, here=True)
     answers = isolate.run(tasks, deadline)
     parts = {name: _part(wanted[name], answers[name]) for name in wanted}
     seen = replace(combine(_inline(what), *parts.values()), gpus=_gpus(parts))
     seen = replace(seen, frameworks=_frameworks(seen, parts.get("linkage", s.Snapshot())))
-    times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in wanted}
+    seen = replace(seen, storage=paths.gather(answers)) if paths else seen
+    looked = [*wanted, *(paths.tasks if paths else ())]
+    times = {f"probe.{name}": round(answers[name].milliseconds, 1) for name in looked}
     times["probes"] = round((time.monotonic() - started) * 1000, 1)
     return Seen(_conclude(seen, what.root), times)
 
@@ -101,6 +120,15 @@ def _task(probe: Probe, what: Look) -> isolate.Task:
     seconds = what.timeout if what.thorough and probe.call is _installed else probe.seconds
     seconds = master.seconds(what.timeout) if probe.call is _master else seconds
     return isolate.Task(lambda: snapshot_json.to_json(probe.call(what)), seconds)
+
+
+def _declared(what: Look) -> Optional[Paths]:
+    """The paths that the policy declares, each in a process of its own."""
+    if not what.declared or (what.only and "storage" not in what.only):
+        return None
+    from .probes import paths
+
+    return paths.Paths(what.root, what.env, what.declared, what.timeout, what.thorough)
 
 
 def _part(probe: Probe, answer: isolate.Answer) -> s.Snapshot:

@@ -15,16 +15,35 @@ locks = ["requirements.lock.txt"]      # lock files to verify, besides those tha
 rule = "gpu/no-kernels-for-architecture"
 reason = "the P100 queue is being retired"
 until = "2027-03-31"
+
+[[data]]                    # or [data] where there is one; host/path-unusable judges it
+path = "${DATA_DIR}/train"  # ${NAME} of the job's environment; relative: to where the job runs
+kind = "webdataset"         # auto (by the names), tar, tfrecord, parquet, jsonl, zip, image,
+                            # safetensors, npy, any (not looked into)
+glob = "*.tar"              # which files count; recursive = false leaves out those below
+files-min = 100             # also files-max, bytes-max; files-min = 0: may be empty
+bytes-min = "80GB"          # k, M, G, T of 1000, Ki, Mi, Gi, Ti of 1024
+sample = 8                  # files that are opened, spread over the listing
+throughput-min = "200MB/s"  # of reading the sample; below it warns
+
+[[output]]
+path = "/mnt/output"        # one file of a new name is made there and removed
+free = "500GB"              # space asked for; also inodes
+create = true               # the job makes it: enough that it can
+checkpoint = "/mnt/output/step-*"      # directory or pattern: the newest is named and looked at
 """
 
 from __future__ import annotations
 
 from dataclasses import field
-from typing import Any, Dict, Mapping, Optional, Tuple
+from typing import TYPE_CHECKING, Any, Dict, Mapping, Optional, Tuple
 
 from .files import LIMIT, read_named
 from .records import record
 from .rules.registry import FAIL, INFO, OFF, WARN, rule
+
+if TYPE_CHECKING:
+    from .declared import Declared
 
 SEVERITIES = (FAIL, WARN, INFO, OFF)
 FAIL_ON = ("fail", "warn", "unknown")
@@ -59,6 +78,7 @@ class Policy:
     assume: Tuple[str, ...] = ()
     compat: Tuple[str, ...] = ()
     locks: Tuple[str, ...] = ()
+    paths: Tuple[Declared, ...] = ()
 
 
 def read(path: str) -> Policy:
@@ -93,7 +113,7 @@ def parse(document: Mapping[str, Any]) -> Policy:
     """The policy of a parsed document; raises :class:`BadPolicy` naming the place."""
     known = {
         "fail-on", "mode", "fail-closed", "timeout", "retry-exit-code", "assume", "severity",
-        "waiver", "compat", "locks",
+        "waiver", "compat", "locks", "data", "output",
     }  # fmt: skip
     for key in document:
         if key not in known:
@@ -109,7 +129,19 @@ def parse(document: Mapping[str, Any]) -> Policy:
         assume=_texts(document, "assume"),
         compat=_texts(document, "compat"),
         locks=_texts(document, "locks"),
+        paths=_paths(document),
     )
+
+
+def _paths(document: Mapping[str, Any]) -> Tuple[Declared, ...]:
+    if "data" not in document and "output" not in document:
+        return ()
+    from . import declared  # by the jobs alone that have some
+
+    try:
+        return declared.read(document)
+    except declared.BadDeclaration as error:
+        raise BadPolicy(str(error)) from None
 
 
 def _severities(table: Any) -> Dict[str, str]:

@@ -118,6 +118,10 @@ class Root:
         finally:
             os.close(handle)
 
+    def open(self, path: str) -> int:
+        """A descriptor of a regular file, to read from; raises OSError for anything else."""
+        return self._open(path)
+
     def text(self, path: str, limit: int = TEXT_LIMIT) -> str:
         """The file as text; bytes that are no UTF-8 become U+FFFD. Raises OSError as `read`."""
         return self.read(path, limit).decode("utf-8", "replace")

@@ -168,6 +168,67 @@ class Origin:
 
 
 @record(frozen=True)
+class StoragePath:
+    """A path that the policy declares: what is asked of it, and what was seen there."""
+
+    path: str = ""  # as it is declared
+    at: str = ""  # absolute, with its variables; those of secrets are masked
+    role: str = ""  # data, output, checkpoint
+    place: str = ""  # of the policy: "data[0]"
+    kind: str = ""  # asked for: auto, tar, parquet, …
+    glob: str = ""
+    files_min: int = 0
+    files_max: int = 0
+    bytes_min: int = 0
+    bytes_max: int = 0
+    throughput_min: int = 0  # bytes a second
+    free_min: int = 0
+    inodes_min: int = 0
+    may_be_empty: str = ""  # "yes"
+    create: str = ""  # "yes": the job makes it
+    unset: str = ""  # a variable of `path` that is not set
+    state: str = ""  # directory, file, missing, other
+    parent: str = ""  # of what is missing: the nearest directory that is there
+    problem: str = ""  # why it cannot be read (or, of an output, written)
+    blank: str = ""  # "yes": nothing lies there; "no"
+    listed: str = ""  # all, "at least", or why it is not: "rank 0 lists it"
+    files: int = 0
+    bytes: int = 0
+    weighed: str = ""  # as `listed`, of `bytes`
+    names: str = ""  # the first ones, a line each
+    empties: int = 0  # files of 0 bytes, of a kind that cannot be empty
+    sampled: int = 0  # files opened
+    partly: int = 0  # of them, those too large to be looked at to their end
+    read: int = 0  # bytes, for `throughput`
+    throughput: int = 0  # bytes a second
+    writable: str = ""  # "yes", "no"
+    free: int = 0
+    space: int = 0  # of the whole file system; 0: it does not say
+    inodes: int = 0
+    inodes_all: int = 0  # 0: it does not say, or has no limit
+    newest: str = ""  # of checkpoints
+    newest_at: str = ""  # 2026-11-29T10:00:00Z
+    mount: str = ""  # mount point
+    mount_kind: str = ""  # file system type
+    mount_words: str = ""  # "an OSS mount by ossfs"
+    own_disk: str = ""  # "yes": nothing is mounted there for the job
+    hung: str = ""  # "yes": it gave no answer in time, what is said was seen before
+    note: str = ""  # what is not known, and why
+
+
+@record(frozen=True)
+class StorageFile:
+    """A data file that is not whole, or cannot be read."""
+
+    at: str = ""  # of its StoragePath
+    name: str = ""
+    bytes: int = 0
+    kind: str = ""
+    problem: str = ""
+    mild: str = ""  # "yes": readers may go on without a word
+
+
+@record(frozen=True)
 class Interface:
     """A network interface of this network namespace, in the kernel's order."""
 
@@ -535,6 +596,15 @@ class Lock:
     exact: Fact[bool] = _fact(FLAG)  # asked for: nothing but what it says may be installed
 
 
+@record(frozen=True)
+class Storage:
+    """The paths that the policy declares."""
+
+    paths: Fact[Tuple[StoragePath, ...]] = _fact(ROWS, StoragePath)
+    damaged: Fact[Tuple[StorageFile, ...]] = _fact(ROWS, StorageFile)
+    complete: Fact[bool] = _fact(FLAG)  # unknown: what could not be seen of them, and why
+
+
 def _section(kind: Type[Any]) -> Any:
     return field(default_factory=kind, metadata={"section": kind})
 
@@ -552,6 +622,7 @@ class Snapshot:
     taken: str = field(default="", metadata={"optional": True})
     os: System = _section(System)
     host: Host = _section(Host)
+    storage: Storage = _section(Storage)
     network: Network = _section(Network)
     driver: Driver = _section(Driver)
     gpus: Fact[Tuple[Gpu, ...]] = _fact(RECORDS, Gpu)

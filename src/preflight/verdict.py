@@ -37,6 +37,8 @@ MAIN = "driver/too-old-for-cuda"
 PASS, UNKNOWN = "pass", "unknown"
 #: The link of the chain that is about lock files.
 LOCK = "lock"
+#: And the one about the paths that a policy declares.
+STORAGE = "storage"
 ORDER = {FAIL: 0, WARN: 1, INFO: 2}
 
 
@@ -155,8 +157,9 @@ def _verdict(
     if outcomes and all(rule.rung == LOCK for rule, _one in outcomes):
         sure = any(isinstance(one, Passed) for _rule, one in outcomes)
         return PASS if sure and not blocked else UNKNOWN
-    # What is not about ourselves, nor about files that only say what would be installed.
-    about = [one for rule, one in outcomes if rule.rung not in ("matrix", LOCK)]
+    # What is not about ourselves, nor about files that only say what would be installed, nor about
+    # data: whether it is whole says nothing of whether the stack runs.
+    about = [one for rule, one in outcomes if rule.rung not in ("matrix", LOCK, STORAGE)]
     decided = any(isinstance(one, (Finding, Passed)) for one in about)
     # A framework on which no rule has a say (a CPU job) is fine; no framework is nothing to judge.
     idle = bool(about) and all(isinstance(one, NotApplicable) for one in about)
@@ -208,6 +211,7 @@ _HOW: Tuple[Tuple[str, str], ...] = (
     ("python.executable", "--python PATH: the job's interpreter or environment"),
     ("locks", "preflight lock FILE; YAML needs pip install 'pai-preflight[yaml]'"),
     ("python.packages", "python -m pip list"),
+    ("storage", "ls -l and time it; preflight --timeout 300; dmesg | tail where a mount hangs"),
     ("host.master_resolves", "getent hosts $MASTER_ADDR"),
     ("master.", "getent hosts $MASTER_ADDR; then nc -vz $MASTER_ADDR $MASTER_PORT"),
     ("job.command", "preflight exec -- COMMAND, as the job starts it"),
@@ -243,7 +247,8 @@ def exit_code(report: Report, fail_on: str = FAIL, retry_code: int = 75) -> int:
     if report.verdict == UNKNOWN:
         # Elsewhere a driver that did not answer here may; a description says no more there.
         return retry_code if report.snapshot.origin == "live" else 78
-    return retry_code if all(one.rule.retry for one in counted) else 78
+    curable = all(one.rule.retry and not one.finding.lasting for one in counted)
+    return retry_code if curable else 78
 
 
 def with_times(report: Report, milliseconds: Mapping[str, float]) -> Report:

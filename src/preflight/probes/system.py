@@ -55,6 +55,11 @@ def kept(env: Mapping[str, str]) -> Dict[str, str]:
     return found
 
 
+def is_secret(name: str) -> bool:
+    """Whether a variable of that name may hold a secret."""
+    return bool(_SECRET.search(name.upper()))
+
+
 def image_variables(env: Mapping[str, str], source: str) -> s.Image:
     """What the image says of itself in variables: CUDA_VERSION, NV_CUDA_*, NVIDIA_REQUIRE_*."""
     kept = {name: env[name] for name in sorted(env) if _REQUIRE.match(name)}

@@ -9,6 +9,7 @@ from typing import Dict, List, NamedTuple, Optional, Tuple
 from .. import __version__
 from .. import snapshot as s
 from ..matrix import cuda_of_tag
+from ..rules import storage
 from ..rules.registry import Evidence, Finding, NotApplicable, Outcome, Passed, Undecided
 from ..verdict import MAIN, Judged, Missing, Report
 from . import room
@@ -26,10 +27,11 @@ RUNGS = (
     ("container", "container"),
     ("host", "host"),
     ("platform", "platform"),
+    ("storage", "storage"),
     ("lock", "locks"),
 )
 #: Links that are left out when nothing is to be said of them.
-OPTIONAL = ("health", "container", "host", "link", "nccl", "lock", "platform")
+OPTIONAL = ("health", "container", "host", "link", "nccl", "lock", "platform", "storage")
 #: The rule whose answer is worth a word beside a link that holds.
 TELLING = {"cuda": "driver/too-old-for-cuda", "gpu": "gpu/no-kernels-for-architecture"}
 MARKS = {"fail": "FAIL", "warn": "WARN", "unknown": "?", "info": "info", "pass": "ok", "": "-"}
@@ -121,6 +123,7 @@ def _seen(snapshot: s.Snapshot, rung: str) -> str:
         "container": _container,
         "link": _libraries,
         "nccl": _nccl,
+        "storage": _storage,
         "lock": _locks,
         "platform": _platform,
     }[rung](snapshot)
@@ -200,6 +203,10 @@ def _nccl(snapshot: s.Snapshot) -> str:
 
 def _locks(snapshot: s.Snapshot) -> str:
     return ", ".join(one.path.get("lock") for one in snapshot.locks.get(())) or "none"
+
+
+def _storage(snapshot: s.Snapshot) -> str:
+    return "; ".join(map(storage.seen, snapshot.storage.paths.get(()))) or "no path is declared"
 
 
 def _platform(snapshot: s.Snapshot) -> str:

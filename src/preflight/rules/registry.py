@@ -45,6 +45,7 @@ class Finding:
     sources: Tuple[str, ...] = ()
     subject: str = ""
     severity: str = ""
+    lasting: bool = False  # no other try cures it, though the rule says that one may
 
 
 @record(frozen=True)
@@ -558,6 +559,12 @@ RULES: Tuple[Rule, ...] = (
         "matrix/outdated", INFO, "matrix",
         "The tables this preflight judges by are older than a year.",
         sources=(),
+    ),
+    Rule(
+        "host/path-unusable", FAIL, "storage",
+        "A declared data, output or checkpoint path is missing, unreadable, empty or not writable.",
+        sources=("linux-mountinfo", "alibaba-csi"),
+        retry=True,
     ),
     Rule(
         "framework/cpu-only-build", FAIL, "framework",
