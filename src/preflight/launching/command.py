@@ -42,8 +42,8 @@ class Launch(NamedTuple):
     options: Mapping[str, str] = {}
     flags: Tuple[str, ...] = ()
     script: str = ""
-    variables: Mapping[str, str] = field(default_factory=dict)
-    inner: Optional[Launch] = None
+    variables: Mapping[str, str] = {}
+    inner: Optional[Any] = None  # another Launch
 
     def get(self, option: str) -> str:
         """What was given for an option; empty: nothing."""
