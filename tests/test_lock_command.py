@@ -94,6 +94,15 @@ def test_a_machine_that_is_elsewhere(job):
     assert new[0] == 0, new
     aged = job.lock("requirements.txt", "--driver", "550.54.15", "--python-version", "3.8")
     assert aged[0] == 78 and "has no wheel for Python 3.8" in aged[1]
+    none = job.lock("requirements.txt", "--driver", "550.54.15", "--python-version", "py3")
+    assert none[0] == 2 and "--python-version py3: no Python, as 3.11 or 3.11.7" in none[2]
+
+
+def test_a_build_that_another_index_chooses_is_not_called_fine(job):
+    job.write("requirements.txt", "--index-url https://nexus.example.com/simple\ntorch==2.6.0\n")
+    code, out, _err = job.lock("requirements.txt", "--driver", "470.82.01", "--gpu", "A100")
+    assert code == 0 and "PASS" not in out
+    assert "which build of torch the indexes have (--index-url https://nexus" in out
 
 
 def test_what_cannot_be_looked_at_is_wrong_usage(job):

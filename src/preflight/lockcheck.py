@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from dataclasses import replace
 from typing import Mapping, NamedTuple, Sequence, Tuple
@@ -61,6 +62,8 @@ def check(
     table = matrix.load(settings.overlays)
     root = Root(settings.root)
     at = place(root, settings.env)
+    if elsewhere.python and not re.fullmatch(r"\d+\.\d+(\.\d+)?", elsewhere.python):
+        raise BadUsage(f"lock: --python-version {elsewhere.python}: no Python, as 3.11 or 3.11.7")
     for one in files:
         if not root.is_file(at.absolute(one)):
             raise BadUsage(f"lock: {one}: no such file")

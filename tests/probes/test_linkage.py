@@ -149,6 +149,29 @@ def test_a_python_of_another_loader_is_not_followed(here, tmp_path):
     assert "ld-musl-x86_64.so.1" in here.look().libraries.unknown
 
 
+# -- whose a missing name is --------------------------------------------------------------------
+
+
+def test_what_a_reference_names_is_what_lacks_it(here, tmp_path):
+    """Not who asks: a hollow copy in front, with neither the names nor the versions."""
+    (tmp_path / "map").write_text("V1 { global: one; two; };")
+    (tmp_path / "own.c").write_text("void one(void) {} void two(void) {}")
+    (tmp_path / "use.c").write_text("void one(void); void two(void); void f() { one(); two(); }")
+    folder, soname = here.site / "own", "-Wl,-soname,libown.so"
+    own = library(folder / "libown.so", "-fPIC", soname, "-x", "c", str(tmp_path / "own.c"),
+                  f"-Wl,--version-script={tmp_path / 'map'}")  # fmt: skip
+    path = f"-Wl,-rpath,{folder},--enable-new-dtags"
+    library(here.site / "torch/_C.so", "-fPIC", "-x", "c", str(tmp_path / "use.c"),
+            "-x", "none", str(own), path)  # fmt: skip
+    assert not any(one.missing_symbols.value for one in here.look().libraries.value)
+    hollow = library(tmp_path / "front/libown.so", soname)
+    found = here.look(LD_LIBRARY_PATH=str(tmp_path / "front")).libraries.value
+    (one,) = [one for one in found if one.missing_symbols.value]
+    assert (one.name.value, one.needed_by.value) == ("libown.so", "_C.so")
+    assert set(one.missing_symbols.value) == {"one", "two"}
+    assert (one.path.value, one.found_by.value) == (str(hollow), "ld-library-path")
+
+
 # -- the parts of cuDNN -------------------------------------------------------------------------
 
 

@@ -614,14 +614,14 @@ def test_a_locked_build_is_judged_as_an_installed_one(text, driver, gpu, python,
     [
         ("torch==2.6.0\n", "--index-url https://download.pytorch.org/whl/cu118", "pass"),
         ("torch==2.6.0\n", "--extra-index-url https://host/pytorch-wheels/cu118", "pass"),
-        ("torch==2.6.0\n", "--torch-backend auto", "n/a"),
-        ("torch==2.6.0\n", "-f https://nexus.example.com/simple", "n/a"),
+        ("torch==2.6.0\n", "--torch-backend auto", "unknown"),
+        ("torch==2.6.0\n", "-f https://nexus.example.com/simple", "unknown"),
         ("torch==2.6.0\n", "--index-url https://mirrors.aliyun.com/pypi/simple/", "fail"),
         # What a tool resolved has its local part, where the index has one.
         (GENERATED + "torch==2.6.0\n", "--index-url https://nexus.example.com/simple", "fail"),
         # There is no 2.9.0 in cu118, so PyPI's is taken, where that is asked.
         (INDEX.format("cu118") + "torch==2.9.0\n", "", "fail"),
-        ("torch==2.9.0\n", "--index-url https://download.pytorch.org/whl/cu118", "n/a"),
+        ("torch==2.9.0\n", "--index-url https://download.pytorch.org/whl/cu118", "unknown"),
     ],
 )
 def test_a_plain_version_is_the_build_that_the_indexes_have(text, told, expected):

@@ -169,7 +169,8 @@ class Problem(NamedTuple):
 
     `kind` is "library" (cannot be opened), "version" or "symbol"; `name` the library, version or
     symbol; `needed_by` who needs it. A `lazy` one is met when it is called, unless all is bound at
-    once: by dlopen with RTLD_NOW always, at the start by LD_BIND_NOW or -z now.
+    once: by dlopen with RTLD_NOW always, at the start by LD_BIND_NOW or -z now. `owner` is the
+    library that should have a symbol, where the reference names it by its version.
     """
 
     kind: str
@@ -178,6 +179,7 @@ class Problem(NamedTuple):
     name: str
     needed_by: str = ""
     lazy: bool = False
+    owner: str = ""
 
     def __str__(self) -> str:
         return f"{self.path}: {self.text}" if self.path else self.text

@@ -119,13 +119,15 @@ class Wants(NamedTuple):
 class Failure(NamedTuple):
     """A reference without a provider; `file` when the search ended at that file.
 
-    `ends`: because it met the symbol there without a version.
+    `ends`: because it met the symbol there without a version. `owner`: the file that the reference
+    names, wherever the search ended.
     """
 
     name: bytes
     version: bytes
     file: str = ""
     ends: bool = False
+    owner: str = ""
 
 
 class _File:
@@ -347,7 +349,9 @@ class _Search:
             ):
                 versions = self.wanted[name]
                 self._failed += [
-                    Failure(name, one.version, file, here) for one in versions if one.file == file
+                    Failure(name, one.version, file, here, file)
+                    for one in versions
+                    if one.file == file
                 ]
                 self._keep(name, [one for one in versions if one.file != file])
 
@@ -360,7 +364,7 @@ class _Search:
     def failures(self) -> List[Failure]:
         """What failed, and what found no provider to the end of the scope."""
         rest = [
-            Failure(name, one.version)
+            Failure(name, one.version, owner=one.file)
             for name, versions in self.wanted.items()
             for one in versions
             if not one.weak
@@ -431,7 +435,7 @@ def _problems(one: Object, file: elf.ElfFile, left: List[Failure], lazily: bool)
     return [
         Problem(
             "symbol", "" if each.ends else one.path, _words(each), _text(name), one.path,
-            name not in at_once,
+            name not in at_once, each.owner,
         )
         for name in order
         for each in by_name[name]

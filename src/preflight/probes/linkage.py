@@ -264,10 +264,9 @@ class _Libraries:
         )
 
     def _lacking(self, problem: Problem) -> str:
-        """The library that should have a symbol or version: by the message, else by its name."""
-        named = re.search(r"not defined in file (\S+)", problem.text)
-        if named:
-            return named.group(1)
+        """The library that should have a symbol or version: by its version, else by its name."""
+        if problem.owner:
+            return problem.owner
         if problem.kind == "version":
             return problem.path.rpartition("/")[2]
         for beginning, library in OWNERS:

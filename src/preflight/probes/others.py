@@ -170,8 +170,7 @@ def _need(look: Look, process: Process, problem: Problem, by: str, required: boo
         if lies:
             told = replace(told, path=s.known(lies, words))
         return replace(told, damaged=s.known(problem.text, words)) if there else told
-    file = re.search(r"not defined in file (\S+)", problem.text)
-    library = file.group(1) if file else problem.path.rpartition("/")[2]
+    library = problem.owner or problem.path.rpartition("/")[2]
     told = replace(told, name=s.known(library, words))
     kind, _, number = problem.name.rpartition("_")
     if problem.kind == "version" and kind in ("GLIBC", "GLIBCXX"):

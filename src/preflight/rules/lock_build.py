@@ -450,17 +450,24 @@ def _index_tag(s: Snapshot, m: Matrix, one: Held, pin: Pin) -> Optional[str]:
     return "" if not places or (resolved and not tags) else None
 
 
+_WHICH = "which build of torch the indexes have"
+
+
 def _of_unknown_index(release: str, source: str) -> Framework:
     return Framework(
         name=known("torch", source),
         version=known(release, source),
-        cuda=unknown("which build of it the indexes have is not known"),
+        cuda=unknown(_WHICH),
     )
 
 
 def _judged(s: Snapshot, m: Matrix, one: Held, locked: Locked) -> Iterator[Outcome]:
     python = s.python.version.get("")
     label = framework_label(locked.framework)
+    if locked.framework.cuda.unknown == _WHICH:
+        note = f"{_WHICH} ({some(_indexes(s, one))}); a lock that a tool writes says it"
+        yield Undecided((f"{one.place}.indexes", "python.indexes"), note, one.path)
+        return
     if locked.row is not None and not builds.serves_python(locked.row, python):
         have = f"Python {'.'.join(python.split('.')[:2])}"
         yield _refused(
