@@ -12,7 +12,7 @@ from preflight import snapshot_json
 from preflight.binary import versions
 from preflight.matrix import numbers
 from preflight.probes import network
-from preflight.rules import fabric, ifnames
+from preflight.rules import ifnames, interconnect
 from tests.real import namespaces
 from tests.real.namespaces import Link, Namespace
 from tests.rules.build import outcomes, word
@@ -51,7 +51,7 @@ def layout(request):
 def before(library):
     """Whether a library is of the time before 2.28, by what it says itself."""
     said = [one.version for one in versions.read(library) if one.library == "nccl"]
-    return numbers(said[0]) < fabric.RUNNING_ONLY
+    return numbers(said[0]) < interconnect.RUNNING_ONLY
 
 
 def seen(place, **env):

@@ -8,7 +8,7 @@ from ..matrix import Matrix
 from ..snapshot import Fact, Gpu, Snapshot
 from . import common, node
 from .node import Trouble
-from .registry import FAIL, WARN, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, WARN, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: A GPU that computes nothing has less than this in use.
 IDLE_GIB = 1.0
@@ -260,6 +260,10 @@ def memory_in_use(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     if told:
         places = [f"{one.place}.memory_used_gib" for one in told[:2]]
         yield Passed("the GPUs are free", "", evidence(s, *places))
+    elif not whole:
+        yield NotApplicable("MIG is on: its instances have memory of their own")
+    elif all(one.gpu.memory_used_gib.absent for one in whole):
+        yield NotApplicable("this driver does not tell how much memory is used")
     else:
         yield Undecided((devices[0].place + ".memory_used_gib",), "whether others hold GPU memory")
 

@@ -307,7 +307,9 @@ def toolkit_major_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     own = cuda_numbers(here) if here else None
     found = [one for one in common.builds(s, m) if cuda_numbers(one.cuda)]
     if own is None or not here:
-        unsure = s.toolkit.version.unknown and s.toolkit.version.looked
+        # Where nothing is known to be built, the answer would only be mentioned.
+        unsure = s.toolkit.version.looked and s.job.builds_extensions.value is True
+        unsure = unsure and bool(s.toolkit.version.unknown)
         known = Undecided(("toolkit.version",), "which nvcc is here")
         yield known if unsure and found else NotApplicable("no CUDA toolkit is known here")
         return

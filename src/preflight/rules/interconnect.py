@@ -132,7 +132,8 @@ def ways(s: Snapshot, here: Interfaces) -> ifnames.Ways:
     """How the NCCL here chooses: by its release, and where addresses are known by family."""
     text = setting(s, "NCCL_SOCKET_FAMILY").get("")
     family = text if here.sure and text in ("AF_INET", "AF_INET6") else ""
-    return ifnames.Ways(family, () < numbers(nccl_version(s)) < RUNNING_ONLY)
+    # Of an unknown release the lenient one: a carrier that is not seen stops nobody.
+    return ifnames.Ways(family, numbers(nccl_version(s)) < RUNNING_ONLY)
 
 
 def nccl_version(s: Snapshot) -> str:

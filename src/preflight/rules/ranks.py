@@ -167,6 +167,12 @@ def omp_threads(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                    "export OMP_NUM_THREADS=4")  # fmt: skip
         return
     cpus = s.host.cpus.value
+    if (cpus is None or cpus <= 0) and threads == 1 and not j.within:
+        yield _omp(s, "OMP_NUM_THREADS=1 is set for everything that this container starts",
+                   "It is meant for the workers of torchrun, which sets it itself; what else runs "
+                   "on the CPU (preprocessing, compilers) uses one thread, too.",
+                   "unset OMP_NUM_THREADS, or set it to the CPUs of a process")  # fmt: skip
+        return
     if cpus is None or cpus <= 0:
         yield Undecided(("host.cpus",), "whether OMP_NUM_THREADS fits the CPUs")
         return
