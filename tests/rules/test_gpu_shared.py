@@ -142,6 +142,20 @@ def test_without_nvswitches_there_is_nothing_to_be_ready():
     assert say(READY, gpus=[]) == ["n/a"]
 
 
+def test_memory_that_the_jobs_own_ranks_hold():
+    """Where preflight runs in each rank, the others may have begun already."""
+    gpus = [dict(H100, count=8, memory_used_gib=3.0)]
+    assert say("gpu/memory-in-use", env={}, gpus=gpus) == ["warn"]
+    within = {"TORCHELASTIC_RUN_ID": "none", "LOCAL_RANK": "3"}
+    assert say("gpu/memory-in-use", env=within, gpus=gpus) == ["info"]
+
+
+def test_a_gpu_without_a_fabric_waits_for_none():
+    alone = dict(H100, fabric_state="not-supported")
+    assert "fail" not in say(READY, gpus=[alone])
+    assert say(READY, gpus=[dict(H100, fabric_state="not-started")]) == ["fail"]
+
+
 def test_what_another_node_cures_ends_with_75():
     """Sick GPUs are a matter of the node: a scheduler may try the next one."""
     for document in ({"gpus": [dict(H100, lost="GPU is lost")]},

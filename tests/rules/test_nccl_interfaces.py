@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from preflight import snapshot as s
-from tests.rules.build import finding, outcomes, say, snap, word
+from tests.rules.build import H100, finding, outcomes, say, snap, word
 
 TWO = {"nodes": 2}
 HERE = {"interfaces": ["lo", "eth0", "eth1"]}
@@ -70,6 +70,21 @@ def test_gloo_needs_every_name_whole():
     assert say(MISSING, **gloo("eth0,eth2")) == ["fail"]
     assert say(MISSING, **gloo("eth")) == ["fail"]
     assert finding(MISSING, **gloo("eth")).fix[0] == "export GLOO_SOCKET_IFNAME=eth0"
+
+
+def test_a_job_on_gpus_may_never_ask_gloo():
+    """init_process_group("nccl") creates no Gloo group: its list stops only who uses it."""
+
+    def gloo(text, gpus=(H100,), **env):
+        own = {"GLOO_SOCKET_IFNAME": text, **env}
+        return {"env": own, "job": TWO, "host": HERE, "gpus": list(gpus)}
+
+    assert say(MISSING, **gloo("eth2")) == ["warn"]
+    assert say(MISSING, **gloo("eth2", CUDA_VISIBLE_DEVICES="")) == ["fail"]
+    assert say(MISSING, **gloo("eth2", gpus=())) == ["fail"]
+    assert say(LOOP, **gloo("lo")) == ["warn"]
+    assert say(LOOP, **gloo("lo", gpus=())) == ["fail"]
+    assert say(SYNTAX, **gloo("eth0, eth1")) == ["warn"]
 
 
 def test_without_a_word_of_it_nothing_is_said():

@@ -91,7 +91,9 @@ def test_every_variable_of_the_library_is_accepted_without_it_too(release):
     ],
 )
 def test_invented_names_are_caught_and_the_right_one_is_named(release, wrong, right):
-    said = the_finding(with_library(release, {wrong: "eth0", "NCCL_DEBUG": "INFO"}))
+    # In nccl.conf, where no other rule looks.
+    seen = in_conf(with_library(release, {}), {wrong: "eth0", "NCCL_DEBUG": "INFO"})
+    said = the_finding(seen)
     assert said.subject == wrong and wrong in said.summary
     suggested = [one for one in said.fix if one.startswith("export ")]
     assert suggested == ([f"export {right}=eth0"] if right else []), (release, suggested)
@@ -125,14 +127,37 @@ def test_what_others_read():
     assert words(plugin) == ["pass"]
 
 
+RENAMED = "platform/variable-renamed"
+
+
+@pytest.mark.parametrize("name", ["NCCL_ASYNC_ERROR_HANDLING", "NCCL_TIMEOUT",
+                                  "NCCL_SOCKET_IF_NAME"])  # fmt: skip
+def test_a_variable_is_spoken_of_once(name):
+    """What the table of renamed variables has is said by its own rule, and there alone."""
+    seen = with_library("2.27.5", {name: "1"}, torch=torch("12.6", version="2.6.0"))
+    assert words(seen) == ["n/a"]
+    (one,) = outcomes(RENAMED, seen)
+    assert isinstance(one, Finding) and one.subject == name
+    # nccl.conf is read by NCCL only, and by no other rule.
+    conf = in_conf(with_library("2.27.5", {}, torch=torch("12.6", version="2.6.0")), {name: "1"})
+    assert isinstance(outcomes(UNKNOWN, conf)[0], Finding)
+    assert words(conf, RENAMED) == ["n/a"]
+
+
+def in_conf(seen, variables):
+    conf = s.known(variables, "/etc/nccl.conf")
+    return replace(seen, network=replace(seen.network, conf=conf))
+
+
 def test_torchs_own_changed_their_names():
     env = {"NCCL_ASYNC_ERROR_HANDLING": "1"}
-    new = with_library("2.27.5", env, torch=torch("12.6", version="2.6.0"))
+    new = in_conf(with_library("2.27.5", {}, torch=torch("12.6", version="2.6.0")), env)
     said = the_finding(new)
     assert said.severity == "info"
     assert said.fix[0] == "export TORCH_NCCL_ASYNC_ERROR_HANDLING=1"
-    assert words(with_library("2.18.1", env, torch=torch("12.1", version="2.1.0"))) == ["pass"]
-    assert words(with_library("2.18.1", env)) == ["unknown"]
+    old = with_library("2.18.1", {}, torch=torch("12.1", version="2.1.0"))
+    assert words(in_conf(old, env)) == ["pass"]
+    assert words(in_conf(with_library("2.18.1", {}), env)) == ["unknown"]
 
 
 def test_without_the_library_only_what_is_close_is_judged():

@@ -222,6 +222,14 @@ def test_ranks(env, said):
     assert say(RANKS, env=env) == said
 
 
+def test_a_rank_of_minus_one_is_a_job_of_one():
+    """Scripts write LOCAL_RANK=-1 for "not distributed": that stops nothing by itself."""
+    for name in ("LOCAL_RANK", "RANK"):
+        assert say(RANKS, env={name: "-1"}, job={"command": "python train.py"}) == ["warn"]
+    assert say(RANKS, env={"LOCAL_RANK": "-2"}, job={"command": "python train.py"}) == ["fail"]
+    assert say(RANKS, env={"RANK": "-1", "WORLD_SIZE": "2"}) == ["fail"]
+
+
 def test_a_launcher_to_come_sets_ranks_anew():
     env = {"RANK": "5", "WORLD_SIZE": "2"}
     assert say(RANKS, **job("torchrun t.py", env)) == ["warn"]

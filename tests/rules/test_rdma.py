@@ -169,4 +169,9 @@ def test_locked_memory_where_rdma_is_not_used():
     unsure = node(nodes=None, memlock=64)
     assert say(MEMLOCK, **unsure) == ["fail"]  # a description says what matters
     assert say(MEMLOCK, "live", **unsure) == ["unknown"]
+    for line, wanted in (("python train.py", "unknown"), ("torchrun train.py", "n/a"),
+                         ("torchrun --standalone --nproc-per-node=8 train.py", "n/a"),
+                         ("torchrun --nnodes=2 --node-rank=1 train.py", "fail")):  # fmt: skip
+        told = {**unsure, "job": {"command": line}}
+        assert say(MEMLOCK, **told) == [wanted], line
     assert "--ulimit memlock=-1" in finding(MEMLOCK, **node(memlock=64)).fix[0]

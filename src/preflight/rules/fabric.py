@@ -12,6 +12,8 @@ from .registry import FAIL, WARN, Finding, NotApplicable, Outcome, Passed, Undec
 NO_MANAGER = FabricManager()
 #: States of a Fabric Manager that does not serve the GPUs.
 DOWN = ("not-running", "in-progress", "failed")
+#: States of a GPU that has not joined its fabric; one that is "not-supported" has none.
+UNREGISTERED = ("not-started", "in-progress")
 
 
 def manager_version_mismatch(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -70,7 +72,7 @@ def not_ready(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield devices
         return
     gpus = devices if isinstance(devices, list) else []
-    waiting = [one for one in gpus if one.gpu.fabric_state.get("completed") != "completed"]
+    waiting = [one for one in gpus if one.gpu.fabric_state.value in UNREGISTERED]
     manager = s.driver.fabric_manager.get(NO_MANAGER)
     registered = [one for one in gpus if one.gpu.fabric_state.value == "completed"]
     if waiting:

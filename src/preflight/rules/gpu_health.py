@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Iterator, List
 
+from ..launching import counts
 from ..matrix import Matrix
 from ..snapshot import Fact, Gpu, Snapshot
 from . import common, node
 from .node import Trouble
-from .registry import FAIL, WARN, NotApplicable, Outcome, Passed, Undecided, evidence
+from .registry import FAIL, INFO, WARN, NotApplicable, Outcome, Passed, Undecided, evidence
 
 #: A GPU that computes nothing has less than this in use.
 IDLE_GIB = 1.0
@@ -243,7 +245,7 @@ def memory_in_use(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     By NVML's count of used memory (what the driver keeps for itself left out), which also shows
     what processes outside this container hold. Below 1 GiB it is no trouble: an MPS server or a
     display. A GPU with MIG on is not judged, its instances have memory of their own. Ranks of
-    this job that have started already count too.
+    this job that have started already count too: within torchrun or MPI it is only mentioned.
 
     Fix: end what is left there (nvidia-smi, fuser -v /dev/nvidia*), or take another GPU.
     """
@@ -253,7 +255,9 @@ def memory_in_use(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         return
     whole = [one for one in devices if one.gpu.mig_mode.value is not True]
     found = list(node.troubles(s, whole, _held))
-    yield from found
+    began = counts.within(s.env.get({}))
+    for one in found:
+        yield replace(one, severity=INFO) if began else one
     if found:
         return
     told = [one for one in whole if one.gpu.memory_used_gib.known or one.gpu.in_use_by_others.known]

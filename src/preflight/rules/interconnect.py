@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import List, NamedTuple, Optional, Tuple
 
+from ..launching import command, meeting
 from ..matrix import numbers
 from ..snapshot import Fact, Interface, RdmaPort, Snapshot, known
 from . import common, ifnames
@@ -76,7 +77,16 @@ def nodes(s: Snapshot) -> Optional[int]:
     started = s.variable("LOCAL_RANK").known or s.variable("TORCHELASTIC_RUN_ID").known
     if s.variable("DLC_JOB_ID").known and not started:
         return _count(s, "WORLD_SIZE")
-    return None
+    return _asked_for(s)
+
+
+def _asked_for(s: Snapshot) -> Optional[int]:
+    """The nodes that the launch command asks for: torchrun's one where it names none."""
+    if not s.job.command.known:
+        return None
+    env = s.env.get({})
+    asked = meeting.asked_nodes(command.of_text(s.job.command.get(""), env.get), env)
+    return asked[1] if asked else None
 
 
 def _count(s: Snapshot, name: str) -> Optional[int]:

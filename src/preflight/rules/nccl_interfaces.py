@@ -92,9 +92,14 @@ def _proof(s: Snapshot, one: Choice) -> Tuple[str, ...]:
     )  # fmt: skip
 
 
-def _weight(s: Snapshot) -> str:
-    """A wrong interface stops processes that talk to each other; a lone one never looks."""
-    return "" if interconnect.communicates(s) else WARN
+def _weight(s: Snapshot, name: str) -> str:
+    """A wrong interface stops processes that talk to each other; a lone one never looks.
+
+    A job on GPUs may well create no Gloo group at all (init_process_group("nccl") does not).
+    """
+    with_gpus = bool(s.gpus.value) and not interconnect.no_nccl(s)
+    perhaps = name == GLOO and with_gpus
+    return "" if interconnect.communicates(s) and not perhaps else WARN
 
 
 def _best(s: Snapshot, here: Interfaces, ways: Ways) -> str:
@@ -127,7 +132,8 @@ def interface_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     NCCL takes the names as beginnings (after "=" as whole names) and considers interfaces that
     run and have an address; when none of them matches it stops with "Bootstrap : no socket
     interface found". Gloo wants each name of its list whole, and stops at the first that is not
-    there ("Unable to find address for: eth2"). A job of one process never looks: a warning.
+    there ("Unable to find address for: eth2"). A job of one process never looks: a warning; so is
+    a list of Gloo's where there are GPUs, as such a job may do with NCCL alone.
 
     Fix: name an interface that exists in the container, or leave the choice to NCCL.
     """
@@ -153,7 +159,7 @@ def interface_missing(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
             fix=_fix(s, one),
             evidence=evidence(s, *_proof(s, one)),
             subject=one.name,
-            severity=_weight(s),
+            severity=_weight(s, one.name),
         )
     yield from _otherwise(s)
 
@@ -210,6 +216,7 @@ def _loopback(s: Snapshot, one: Choice) -> Finding:
         fix=(*exclude, *_fix(s, one)),
         evidence=evidence(s, *_proof(s, one)),
         subject=one.name,
+        severity=_weight(s, one.name) if one.gloo else "",
     )
 
 
@@ -248,7 +255,7 @@ def interface_syntax(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
                 s, *interconnect.proof(s, name), "host.interfaces", "host.infiniband"
             ),
             subject=name,
-            severity=WARN if harmless or name == HCA else _weight(s),
+            severity=WARN if harmless or name == HCA else _weight(s, name),
         )
 
 
@@ -414,5 +421,5 @@ def _none(s: Snapshot, here: Interfaces, text: str, several: Optional[bool]) -> 
                 "host.interfaces", here.place,
                 "job.nodes",
             ),
-            severity=_weight(s),
+            severity=_weight(s, NCCL),
         )  # fmt: skip

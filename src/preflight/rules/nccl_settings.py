@@ -46,16 +46,18 @@ def variable_unknown(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
     library itself (the names stand in its data), those of its plugins from theirs; torch, base
     images and builds have some of their own. Where the library is not at hand, NVIDIA's guide
     decides, by the release, and a name that is in no list is only judged when it is close to one.
-    Values are held against the guide: a number that is none is read as 0, without a word.
+    Values are held against the guide: a number that is none is read as 0, without a word. Names
+    in the environment that were renamed or invented are left to `platform/variable-renamed`.
 
     Fix: the name or value that is suggested.
     """
     if s.env.unknown:
         yield Undecided(("env",), "which NCCL_* variables are set")
         return
-    there = _set(s)
+    others = {row["name"] for row in m.renamed()} & set(s.env.get({}))
+    there = {name: text for name, text in _set(s).items() if name not in others}
     if not there:
-        yield NotApplicable("no NCCL_* variable is set")
+        yield NotApplicable("no NCCL_* variable is set that another rule does not speak of")
         return
     readers, table = _readers(s), m.nccl_variables()
     outcomes = [_judged(s, m, table, readers, name, text) for name, text in there.items()]

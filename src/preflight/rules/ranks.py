@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from ..launching import counts, meeting, shell
@@ -98,7 +99,9 @@ def _alone(s: Snapshot, j: Job, looked: List[Pair]) -> Iterator[Finding]:
         paired = any(name in (pair.rank, pair.size) for pair in looked)
         value = counts.whole(j.env.get(name, "0"))
         if not paired and (value is None or value < 0):
-            yield _bad(s, j, Pair(name, name, False), f"{name}={j.env[name]!r} is no number")
+            one = _bad(s, j, Pair(name, name, False), f"{name}={j.env[name]!r} is no rank")
+            # Many scripts write -1 for "not distributed": only env:// would refuse it.
+            yield replace(one, severity=WARN) if value == -1 and not j.within else one
 
 
 def _bad(s: Snapshot, j: Job, pair: Pair, summary: str) -> Finding:

@@ -249,7 +249,7 @@ def memlock_too_low(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield Undecided(("host.memlock_kib",), "whether memory can be locked")
     elif value < 0 or value >= MEMLOCK_ENOUGH:
         yield Passed("no limit of locked memory" if value < 0 else f"{value} KiB may be locked")
-    elif interconnect.several_nodes(s) is None and s.origin == "live":
+    elif interconnect.several_nodes(s) is None and (s.origin == "live" or s.job.command.known):
         yield Undecided(("job.nodes",), "whether the job needs RDMA")
     else:
         yield Finding(
