@@ -156,7 +156,7 @@ OFF = {
         [sick(H100, fabric_state=0)], {FABRIC: "n/a", MIG: "n/a", VGPU: "n/a"}
     ),
     "exclusive, one process": ([replace(H100, compute_mode=3)], {MIG: "n/a", VGPU: "n/a"}),
-    "MIG with a device": ([replace(A100, mig=True)], {FABRIC: "n/a", IN_USE: "unknown",
+    "MIG with a device": ([replace(A100, mig=True)], {FABRIC: "n/a", IN_USE: "n/a",
                                                       VGPU: "n/a"}),
     "vGPUs that reach each other": (
         [sick(A100, virtualization=2)] * 2, {FABRIC: "n/a", MIG: "n/a"}
