@@ -334,7 +334,13 @@ def _lock(words: List[str]) -> int:
     if args.write:
         if args.file:
             return _usage("lock: --write makes a lock of what is installed; no FILE is read")
-        _write(args.write, lockcheck.written(asked))
+        text_of = lockcheck.written(asked)
+        try:
+            _write(args.write, text_of)
+        except settings.BadUsage as error:
+            return _usage(str(error).replace("--output", "lock --write", 1))
+        if args.write != "-":
+            _say(f"preflight: wrote {args.write}")
         return 0
     elsewhere = lockcheck.Elsewhere(
         args.driver, tuple(args.gpu or ()), args.python_version, args.arch

@@ -694,6 +694,7 @@ def _rules():
         ("pytorch=2.5.1=py3.11_cuda11.8_cudnn9.1.0_0", "470.82.01", "n/a"),  # its code is not read
         ("pytorch=2.5.1=cpu_generic_py311h_0", "550.54.15", "fail"),
         ("pytorch=2.5.1", "470.82.01", "n/a"),
+        ("pytorch=2.5.1\n  - pytorch-cuda=12.4", "470.82.01", "fail"),
     ],
 )
 def test_condas_build_string_says_the_cuda(entry, driver, expected):
@@ -701,5 +702,5 @@ def test_condas_build_string_says_the_cuda(entry, driver, expected):
     seen = snap(driver={"version": driver}, gpus=[A100], python="3.11",
                 os={"arch": "x86_64"}, locks=lock(text, "environment.yml"))  # fmt: skip
     assert words(UNSUPPORTED, seen) == [expected]
-    pinned = "pass" if entry.count("=") == 2 else "warn"
+    pinned = "pass" if entry.count("=") == 2 and "\n" not in entry else "warn"
     assert words(NOT_PINNED, seen) == [pinned]

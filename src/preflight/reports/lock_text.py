@@ -75,7 +75,7 @@ def row(snapshot: Snapshot, pin: Pin, bound: bool = False) -> Row:
         return Row(OTHER, entry, "", pin.applies)
     there = locked.installed(snapshot, pin)
     build = snapshot.python.builds_conda.get({}).get(pin.name, "") if pin.manager else ""
-    pinned = locked.exact(pin) is not None or bool(pin.url)
+    pinned = not locked.is_open(pin)
     if there is None:
         mark = MISSING if locked.complete(snapshot) and pin.name and not bound else UNKNOWN
         return Row(mark if pinned or bound or mark == MISSING else OPEN, entry, "")

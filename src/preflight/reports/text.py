@@ -11,7 +11,7 @@ from .. import snapshot as s
 from ..matrix import cuda_of_tag
 from ..rules import storage
 from ..rules.registry import Evidence, Finding, NotApplicable, Outcome, Passed, Undecided
-from ..verdict import MAIN, Judged, Missing, Report
+from ..verdict import LOCK, MAIN, Judged, Missing, Report
 from . import room
 
 #: The chain, top to bottom, and what each link is called.
@@ -326,7 +326,8 @@ def _worst(worst: Judged) -> str:
 
 def _undecided(report: Report) -> str:
     found = report.snapshot.frameworks
-    if found.value == () or found.absent:
+    of_locks = all(rule.rung == LOCK for rule, _one in report.outcomes)
+    if (found.value == () or found.absent) and not of_locks:
         where = report.snapshot.python.executable.value or "any Python here"
         return f"no framework found in {where}: nothing to judge"
     blocking: Optional[Missing] = next((one for one in report.unknowns if one.looked), None)

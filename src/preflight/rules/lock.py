@@ -14,7 +14,6 @@ from .lock_build import (
 )
 from .lock_conflict import conflict
 from .locked import (
-    BY_BUILD,
     Held,
     admits,
     complete,
@@ -23,6 +22,7 @@ from .locked import (
     foreign,
     held,
     installed,
+    is_open,
     matters,
     of_cuda,
     severity,
@@ -125,12 +125,12 @@ def not_pinned(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         yield no_locks(s)
         return
     for one in looked:
-        open_ones = [pin for pin in one.pins if _is_open(pin)]
+        open_ones = [pin for pin in one.pins if is_open(pin)]
         if not open_ones:
             yield Passed(f"{one.path} pins its {len(one.pins)} entries", one.path)
             continue
         open_ones.sort(key=lambda pin: not matters(m, pin.name))
-        names = [written(pin) for pin in open_ones]
+        names = [_opened(pin) for pin in open_ones]
         yield Finding(
             summary=f"{one.path} leaves {len(open_ones)} of {len(one.pins)} versions open: "
             + some(names),
@@ -145,18 +145,10 @@ def not_pinned(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
         )
 
 
-def _is_open(pin: Pin) -> bool:
-    if pin.manager and pin.name in BY_BUILD and not pin.build:
-        return True
-    if exact(pin) is not None or pin.name in ("", "pip"):
-        return False
-    if pin.manager:
-        # What conda calls python=3.11 is as far as people pin it.
-        return not (pin.name == "python" and pin.spec.startswith("="))
-    if not pin.url:
-        return True
-    repository = pin.url.partition("+")[0] in ("git", "hg", "bzr", "svn")
-    return repository and "@" not in pin.url.rpartition("/")[2]
+def _opened(pin: Pin) -> str:
+    """An entry that leaves something open, and what that is where the version is not."""
+    lacks = pin.manager and exact(pin) is not None
+    return written(pin) + (" (its CUDA is in its build, which is not said)" if lacks else "")
 
 
 def _pasted(s: Snapshot, pins: List[Pin]) -> Tuple[str, ...]:

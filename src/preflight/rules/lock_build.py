@@ -381,7 +381,7 @@ def _frameworks(s: Snapshot, m: Matrix, one: Held) -> Iterator[Locked]:
             continue
         if pin.manager:
             if pin.name in BY_BUILD:
-                yield Locked(pin, _of_conda(pin, version, source), None)
+                yield Locked(pin, _of_conda(one, pin, version, source), None)
             continue
         release, _, local = version.partition("+")
         if pin.name == "torch":
@@ -402,13 +402,20 @@ def _frameworks(s: Snapshot, m: Matrix, one: Held) -> Iterator[Locked]:
                 yield Locked(pin, found, m.jax(pin.name, version))
 
 
-def _of_conda(pin: Pin, version: str, source: str) -> Framework:
-    """conda's build of a framework: its build string says which CUDA it has ("cuda126_…")."""
+def _of_conda(one: Held, pin: Pin, version: str, source: str) -> Framework:
+    """conda's build of a framework: its build string says which CUDA it has ("cuda126_…").
+
+    So does pytorch-cuda beside it, which only the CUDA builds of that version go with.
+    """
     name = {"pytorch": "torch", "pytorch-gpu": "torch", "libtorch": "torch", "jaxlib": "jax"}
     found = re.search(r"cuda_?(\d+?)\.?(\d)(?:_|$|cudnn)", pin.build)
     cuda: Fact[str] = unknown(f"the build of {pin.name} is not said")
+    beside = next((each.spec for each in one.pins if each.name == "pytorch-cuda"), "")
+    chosen = re.fullmatch(r"=+(\d+\.\d+)(\.\*)?", beside)
     if found:
         cuda = known(f"{found.group(1)}.{found.group(2)}", source)
+    elif chosen and not pin.build:
+        cuda = known(chosen.group(1), source)
     elif "cpu" in pin.build:
         cuda = absent(source)
     return Framework(

@@ -110,6 +110,21 @@ def exact(pin: Pin) -> Optional[str]:
     return None
 
 
+def is_open(pin: Pin) -> bool:
+    """Whether the next installation may take another artefact for an entry than the last."""
+    if pin.manager and pin.name in BY_BUILD and not pin.build:
+        return True
+    if exact(pin) is not None or pin.name in ("", "pip"):
+        return False
+    if pin.manager:
+        # What conda calls python=3.11 is as far as people pin it.
+        return not (pin.name == "python" and pin.spec.startswith("="))
+    if not pin.url:
+        return True
+    repository = pin.url.partition("+")[0] in ("git", "hg", "bzr", "svn")
+    return repository and "@" not in pin.url.rpartition("/")[2]
+
+
 def admits(pin: Pin, version: str, build: str = "") -> bool:
     """Whether an installed version is what an entry asks for."""
     if pin.manager:

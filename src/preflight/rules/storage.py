@@ -295,7 +295,7 @@ class _Path:
                 f"{row.place or 'the policy'}: free = {row.free_min} bytes",
                 "The job would run until the disk is full, and lose its checkpoint then.",
                 (f"make room: du -xsh {quoted(self.name)}/* | sort -h | tail",
-                 "or write to a larger volume"),
+                 "write to a larger volume"),
             )  # fmt: skip
         if row.inodes_min and row.inodes_all and row.inodes < row.inodes_min:
             yield self._finding(
