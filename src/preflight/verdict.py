@@ -112,7 +112,8 @@ def judge(
     outcomes: List[Tuple[Rule, Outcome]] = []
     for rule in rules:
         if policy.severity.get(rule.name) != OFF:
-            outcomes.extend((rule, one) for one in rule.function(snapshot, matrix))
+            for one in rule.function(snapshot, matrix):
+                outcomes.append((rule, one))
     findings = [
         _judged(rule, one, matrix, policy, today)
         for rule, one in outcomes

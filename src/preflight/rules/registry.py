@@ -48,8 +48,7 @@ class Finding:
     lasting: bool = False  # no other try cures it, though the rule says that one may
 
 
-@record(frozen=True)
-class Undecided:
+class Undecided(NamedTuple):
     """Facts are missing: which, and what would be decided with them."""
 
     missing: Tuple[str, ...]
@@ -57,15 +56,13 @@ class Undecided:
     subject: str = ""
 
 
-@record(frozen=True)
-class NotApplicable:
+class NotApplicable(NamedTuple):
     """Outside the rule's range, and why."""
 
     why: str
 
 
-@record(frozen=True)
-class Passed:
+class Passed(NamedTuple):
     """Decided, and nothing wrong; `note` says in which way."""
 
     note: str
