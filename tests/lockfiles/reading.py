@@ -11,12 +11,12 @@ SAMPLES = Path(__file__).parent / "samples"
 
 def sample(name: str) -> Parsed:
     """One of the samples, read as it would be found."""
-    return lockfiles.read(f"/work/{name}", (SAMPLES / name).read_bytes())
+    return lockfiles.read(f"/job/{name}", (SAMPLES / name).read_bytes())
 
 
 def read(text: str, name: str = "environment.yml") -> Parsed:
     """What a text says under a name."""
-    return lockfiles.read(f"/work/{name}", text.encode())
+    return lockfiles.read(f"/job/{name}", text.encode())
 
 
 def by_name(parsed: Parsed) -> Dict[str, Entry]:
@@ -35,7 +35,7 @@ def cut_off(name: str) -> None:
     Anything but an answer or BadLock fails.
     """
     data = (SAMPLES / name).read_bytes()
-    path = "/work/" + ("pixi.lock" if name.startswith("pixi") else name)
+    path = "/job/" + ("pixi.lock" if name.startswith("pixi") else name)
     for size in range(0, len(data), max(1, len(data) // 700)):
         try:
             lockfiles.read(path, data[:size])

@@ -35,7 +35,7 @@ PIECES = st.sampled_from(
 def attempt(name: str, data: bytes) -> None:
     """Reads a file, and judges what was read."""
     try:
-        parsed = lockfiles.read(f"/work/{name}", data)
+        parsed = lockfiles.read(f"/job/{name}", data)
     except BadLock as error:
         assert error.reason and 0 <= error.line <= data.count(b"\n") + data.count(b"\r") + 2
         return

@@ -10,7 +10,7 @@ from tests.lockfiles.reading import SAMPLES, by_name, cut_off, read
 
 def sample(version: int) -> Parsed:
     """The sample of one version of the format."""
-    return lockfiles.read("/work/pixi.lock", (SAMPLES / f"pixi-v{version}.lock").read_bytes())
+    return lockfiles.read("/job/pixi.lock", (SAMPLES / f"pixi-v{version}.lock").read_bytes())
 
 
 def one_of(parsed: Parsed, name: str, platform: str = "linux-64") -> Entry:
