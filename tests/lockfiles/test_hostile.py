@@ -60,7 +60,7 @@ name = "job"
 version = "0.1"
 source = { editable = "." }
 dependencies = [
-    { name = "torch", version = "2.9.0", source = { registry = "https://pypi.org/simple" }, marker = "extra == 'extra-3-job-cpu'" },
+    { name = "torch", version = "2.9.0", source = { registry = "https://mirrors.example.org/pypi/simple" }, marker = "extra == 'extra-3-job-cpu'" },
     { name = "tool", extra = ["x"] },
 ]
 
@@ -75,7 +75,7 @@ gpu = [{ name = "torch" }]
 [[package]]
 name = "torch"
 version = "2.9.0"
-source = { registry = "https://pypi.org/simple" }
+source = { registry = "https://mirrors.example.org/pypi/simple" }
 sdist = { url = "https://e.org/torch-2.9.0.tar.gz", hash = "sha256:aa", size = 10, upload-time = "2026-11-10T18:17:11Z" }
 wheels = [
     { url = "https://e.org/torch-2.9.0-cp311-cp311-linux_x86_64.whl", hash = "sha256:bb", size = 11 },
@@ -155,7 +155,7 @@ PIPFILE = json.dumps(
         "_meta": {
             "pipfile-spec": 6,
             "requires": {"python_version": "3.11"},
-            "sources": [{"name": "pypi", "url": "https://u:p@pypi.org/simple"}],
+            "sources": [{"name": "pypi", "url": "https://u:p@mirrors.example.org/pypi/simple"}],
         },
         "default": {
             "torch": {

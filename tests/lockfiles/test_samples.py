@@ -43,7 +43,7 @@ def test_a_sample_is_known_by_its_name_or_its_content(name: str) -> None:
 
 @pytest.mark.parametrize("name", SAMPLES)
 def test_a_sample_names_no_machine(name: str) -> None:
-    hosts = {"pypi.org", "files.pythonhosted.org", "download.pytorch.org", "github.com",
+    hosts = {"mirrors.example.org", "files.example.org", "download.pytorch.org", "github.com",
              "example.org"}  # fmt: skip
     assert set(re.findall(r"://([^/\"\s]+)", text(name))) <= hosts
 
@@ -105,12 +105,12 @@ def test_a_local_version_has_its_index() -> None:
 
 def test_indexes_are_as_pip_would_be_told() -> None:
     assert read("uv/uv.lock").indexes == (
-        "--index-url https://pypi.org/simple",
+        "--index-url https://mirrors.example.org/pypi/simple",
         "--extra-index-url https://download.pytorch.org/whl/cpu",
         "--extra-index-url https://download.pytorch.org/whl/cu128",
     )
     assert read("pipenv/Pipfile.lock").indexes == (
-        "--index-url https://pypi.org/simple",
+        "--index-url https://mirrors.example.org/pypi/simple",
         "--extra-index-url https://download.pytorch.org/whl/cu128",
     )
 

@@ -8,7 +8,7 @@ PACKAGE = """
 [[package]]
 name = "{}"
 version = "1"
-source = {{ registry = "https://pypi.org/simple" }}
+source = {{ registry = "https://mirrors.example.org/pypi/simple" }}
 """
 MEMBER = """
 [[package]]

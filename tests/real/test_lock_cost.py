@@ -47,7 +47,7 @@ def uv_lock(source: random.Random) -> str:
     parts = ['version = 1\nrevision = 3\nrequires-python = ">=3.8"\n\n[[package]]\n'
              'name = "project"\nversion = "0.1"\nsource = { virtual = "." }\n'
              f"dependencies = [\n{wanted}]\n"]  # fmt: skip
-    host = "https://files.pythonhosted.org/packages/aa/bb"
+    host = "https://files.example.org/packages/aa/bb"
     rest = f'hash = "sha256:{HASH}", size = 1234, upload-time = "2025-01-01T00:00:00Z" }}'
     for one in names():
         file = one.replace("-", "_")
@@ -58,7 +58,7 @@ def uv_lock(source: random.Random) -> str:
         )
         parts.append(
             f'\n[[package]]\nname = "{one}"\nversion = "1.2.3"\n'
-            'source = { registry = "https://pypi.org/simple" }\n'
+            'source = { registry = "https://mirrors.example.org/pypi/simple" }\n'
             f"dependencies = [\n{needs}]\n"
             f'sdist = {{ url = "{host}/{file}-1.2.3.tar.gz", {rest}\n'
             f"wheels = [\n{wheels}]\n"

@@ -80,7 +80,7 @@ def uv_lock(*packages, python=">=3.12"):
         name, _, version = name.partition("==")
         text += (
             f'[[package]]\nname = "{name}"\nversion = "{version}"\n'
-            'source = { registry = "https://pypi.org/simple" }\n'
+            'source = { registry = "https://mirrors.example.org/pypi/simple" }\n'
             f'wheels = [{{ url = "https://h/{name}-{version}-cp312-cp312-linux_x86_64.whl", '
             f'hash = "sha256:{"a" * 64}" }}]\n'
         )
@@ -396,7 +396,7 @@ def test_a_local_version_without_its_index_cannot_be_installed():
 
 
 def test_a_mirror_of_pypi_has_no_local_versions_and_another_index_may():
-    mirror = "-i https://mirrors.aliyun.com/pypi/simple/\ntorch==2.4.0+cu118\n"
+    mirror = "-i https://mirrors.example.org/pypi/simple/\ntorch==2.4.0+cu118\n"
     assert say(LOST, locks=lock(mirror)) == ["fail"]
     own = "-i https://artifacts.example.com/simple\ntorch==2.4.0+cu118\n"
     assert say(LOST, locks=lock(own)) == ["pass"]
@@ -616,7 +616,7 @@ def test_a_locked_build_is_judged_as_an_installed_one(text, driver, gpu, python,
         ("torch==2.6.0\n", "--extra-index-url https://host/pytorch-wheels/cu118", "pass"),
         ("torch==2.6.0\n", "--torch-backend auto", "unknown"),
         ("torch==2.6.0\n", "-f https://nexus.example.com/simple", "unknown"),
-        ("torch==2.6.0\n", "--index-url https://mirrors.aliyun.com/pypi/simple/", "fail"),
+        ("torch==2.6.0\n", "--index-url https://mirrors.example.org/pypi/simple/", "fail"),
         # What a tool resolved has its local part, where the index has one.
         (GENERATED + "torch==2.6.0\n", "--index-url https://nexus.example.com/simple", "fail"),
         # There is no 2.9.0 in cu118, so PyPI's is taken, where that is asked.

@@ -136,6 +136,18 @@ _SECRET = re.compile(
 )
 
 
+#: The default index and its public mirrors, by which a lock tells the default build of a package.
+_DEFAULT_INDEX = re.compile(
+    r"://(pypi\.org|pypi\.python\.org|files\.pythonhosted\.org|pypi\.tuna\.|pypi\.douban"
+    r"|pypi\.mirrors\.|mirrors?\.[\w.-]+/(pypi|repository/pypi|web/simple))"
+)
+
+
+def of_default_index(url: str) -> bool:
+    """Whether a URL is of the default index or a mirror of it: they have default builds only."""
+    return _DEFAULT_INDEX.search(url) is not None
+
+
 def without_credentials(url: str) -> str:
     """A URL whose user, password and secret parameters are left out; ${TOKEN} goes with them.
 

@@ -7,7 +7,16 @@ from typing import Any, Dict, Iterable, Iterator, List, Mapping, Optional, Tuple
 from urllib.parse import unquote
 
 from . import lean
-from .model import Artefact, BadLock, Need, normalize, other_version, shown, without_credentials
+from .model import (
+    Artefact,
+    BadLock,
+    Need,
+    normalize,
+    of_default_index,
+    other_version,
+    shown,
+    without_credentials,
+)
 
 _KINDS = {dict: "a table", list: "an array", str: "a string", bool: "true or false",
           int: "a number", float: "a number"}  # fmt: skip
@@ -210,9 +219,9 @@ def known_version(text: str, pattern: str, name: str, knows: str, newest: int) -
 
 
 def as_options(urls: Iterable[str]) -> Tuple[str, ...]:
-    """Indexes as pip would be told of them: PyPI, or else the first, before the others."""
+    """Indexes as pip would be told of them: the default one, or else the first, before others."""
     found = list(dict.fromkeys(filter(None, urls)))
-    found.sort(key=lambda one: "://pypi.org/" not in one)
+    found.sort(key=lambda one: not of_default_index(one))
     return tuple(
         f"--{'extra-' if number else ''}index-url {one}" for number, one in enumerate(found)
     )

@@ -8,7 +8,7 @@ from typing import Iterator, List, NamedTuple, Optional, Tuple
 
 from .. import builds
 from ..lockfiles.applying import SUBDIRS, Target, holds
-from ..lockfiles.model import LOCK
+from ..lockfiles.model import LOCK, of_default_index
 from ..matrix import Matrix, Row
 from ..snapshot import Fact, Framework, Pin, Snapshot, absent, known, unknown
 from . import driver, gpu
@@ -32,11 +32,6 @@ _INDEX = re.compile(
     r"(?:download(?:-r2)?\.pytorch\.org|pytorch-wheels|/pytorch)\S*?/(cu\d+|cpu|rocm[\d.]+)\b"
 )
 _NVIDIA = re.compile(r"nvidia-[a-z-]+-cu(\d+)")
-#: PyPI and its public mirrors: they have the default builds only.
-_PYPI = re.compile(
-    r"://(pypi\.org|pypi\.python\.org|files\.pythonhosted\.org|pypi\.tuna\.|pypi\.douban"
-    r"|pypi\.mirrors\.|mirrors?\.[\w.-]+/(pypi|repository/pypi|web/simple))"
-)
 
 
 def local_version_lost(s: Snapshot, m: Matrix) -> Iterator[Outcome]:
@@ -66,7 +61,7 @@ def _indexes(s: Snapshot, one: Held) -> List[str]:
     """The indexes that an installer would ask besides PyPI and its mirrors: of the file, of
     variables and pip's configuration."""
     asked = [*one.lock.indexes.get(()), *s.python.indexes.get(())]
-    return [each for each in asked if not _PYPI.search(each)]
+    return [each for each in asked if not of_default_index(each)]
 
 
 def _without_index(s: Snapshot, one: Held) -> Optional[Finding]:
@@ -130,7 +125,7 @@ def _plain(s: Snapshot, m: Matrix, one: Held) -> Optional[Finding]:
 def of_other_index(one: Held, pin: Pin, s: Snapshot) -> bool:
     """Whether a plain entry comes from another index than the default one."""
     if pin.index:
-        return not _PYPI.search(pin.index)
+        return not of_default_index(pin.index)
     return bool(_indexes(s, one))
 
 
