@@ -87,9 +87,9 @@ def test_nothing_to_find_is_known(place):
 
 def test_where_the_platform_puts_them(place):
     place.write("/ml/input/config/requirements.txt", "numpy==1.0\n")
-    place.write("/work/uv.lock", "")
+    place.write("/code/uv.lock", "")
     assert list(place.read()) == ["/ml/input/config/requirements.txt"]
-    assert "/work/uv.lock" in place.read(PAI_WORKING_DIR="/work")
+    assert "/code/uv.lock" in place.read(PAI_WORKING_DIR="/code")
 
 
 def test_files_that_are_taken_in(place):
